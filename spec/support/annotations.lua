@@ -23,11 +23,11 @@ local function inherit(self, class)
   end
 end
 
---- What a line of annotation or code does: patterns, and what is done with their captures. The first that fits counts.
+--- Returns the rules for lines of annotations and code: { pattern, function of its captures }. The first match counts.
 local function readers(self)
-  local class, alias -- those whose parts follow
+  local class, alias -- to which the next lines add
   local variables = {} -- the classes of local tables
-  local fn = { params = {}, returns = {} } -- what was said of the function that is to come
+  local fn = { params = {}, returns = {} } -- of the next function
 
   local function finish(owner, name)
     local methods = variables[owner].methods
@@ -72,7 +72,7 @@ function annotations.read(path)
   return self
 end
 
---- The fields of a class, with those of its parents.
+--- Returns the fields of a class, with those of its parents.
 function annotations:fields(name)
   local all = {}
   local class = assert(self.classes[name], name)
@@ -129,7 +129,7 @@ local function union_trouble(self, value, kinds, where)
   return ("%s is %s, and none of %s"):format(where, tostring(value), table.concat(kinds, ", "))
 end
 
---- Why a value is not of a type, or nil if it is.
+--- Returns why a value is not of a type, or nil if it is.
 function annotations:trouble(value, kind, where)
   if kind:find("^fun%(") then return type(value) ~= "function" and where .. " is no function" or nil end
   local inner = kind:match("^(.*)%?$")
@@ -153,7 +153,7 @@ local samples = {
   ["function"] = { function() end },
 }
 
---- Values of a type, every literal of an alias among them. `others` has those of types of which no more is known here.
+--- Returns sample values of a type, with every literal of an alias. `others` has the values of all other types.
 function annotations:samples(kind, others)
   local literal = kind:match('^"(.*)"$')
   if literal then return { literal } end

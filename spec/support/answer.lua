@@ -6,21 +6,21 @@ local function code(answer, err)
   return err and err.code or "nothing"
 end
 
---- The keys of a range answer, or of a list of kvs, as one string: "a b c".
+--- Returns the keys of a range answer, or of a list of kvs, as one string: "a b c".
 local function keys(answer)
   local list = {}
   for i, kv in ipairs(answer.kvs or answer) do list[i] = kv.key end
   return table.concat(list, " ")
 end
 
---- The keys that an iterator of kvs gives, in the same form.
+--- Returns the keys that an iterator of kvs returns, in the same form.
 local function keys_of_each(next_kv)
   local list = {}
   for kv in next_kv do list[#list + 1] = kv end
   return keys(list)
 end
 
---- Puts keys into a store, in this order, each with itself as the value. Returns the store.
+--- Puts keys into a store, in this order, each with its own name as the value. Returns the store.
 local function fill(store, ...)
   for _, key in ipairs { ... } do store:put(key, key) end
   return store

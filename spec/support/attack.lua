@@ -8,7 +8,7 @@ local server = require "spec.support.server"
 local attack = {}
 attack.__index = attack
 
---- Starts the server, with server.start's options. It is in memory, so that all that it takes is there.
+--- Starts the server, with server.start's options. Its store is in memory, so that its whole cost is memory.
 function attack.start(options)
   local self = setmetatable({ attackers = {} }, attack)
   options = options or {}
@@ -20,14 +20,14 @@ function attack.start(options)
   return self
 end
 
---- From here on memory and descriptors are compared with what they are now.
+--- Records memory and descriptors, with which later ones are compared.
 function attack:mark()
   self.peer:reset_peak()
   self.resident = self.peer:resident()
   self.descriptors = self.peer:descriptors()
 end
 
---- An attacker: raw.connect's options, and what it sends at once.
+--- Connects an attacker, with raw.connect's options, which sends `bytes` at once.
 function attack:by(bytes, options)
   local attacker = raw.connect(self.peer.port, options)
   table.insert(self.attackers, attacker)
@@ -35,14 +35,14 @@ function attack:by(bytes, options)
   return attacker
 end
 
---- Closes all attackers, and waits until the server has no descriptor more than before.
+--- Closes all attackers, and waits until the server has no more descriptors than before.
 function attack:disperse()
   for _, attacker in ipairs(self.attackers) do attacker:close() end
   self.attackers = {}
   raw.turn_until(function() return self.peer:descriptors() <= self.descriptors end, "the end of all connections")
 end
 
---- The server lives, serves others, has at no time taken more than so many bytes, and nothing of the attackers is left.
+--- Expects that the server runs, serves others, has never taken more than `bytes`, and has kept no attacker's sockets.
 function attack:expect_well(bytes)
   self.witness:ask()
   local taken = self.peer:peak() - self.resident
@@ -57,8 +57,8 @@ function attack:finish()
   self.peer:stop()
 end
 
---- For the block of tests that it is called in: one server under attack, and set(siege). After each test all attackers
--- have gone.
+--- For the calling block of tests: starts one server under attack, and calls set(siege). After each test all attackers
+-- are disconnected.
 function attack.for_each_test(set)
   local siege
   busted.setup(function()

@@ -3,7 +3,7 @@
 local keywatch = require "keywatch"
 
 local PATIENCE = 120     -- seconds
-local LONGEST = 0.05     -- seconds between two calls; the first ones are closer together
+local LONGEST = 0.05     -- seconds between two calls; the first pauses are shorter
 
 return function(fn, what)
   local deadline, pause = keywatch.now() + PATIENCE, 0.001

@@ -1,4 +1,4 @@
---- A client in another language: a process that gets names of cases, and reports the result of each.
+--- A client in another language: a process that reads names of cases, and reports the result of each.
 --
 -- The process reads one name per line, and prints "-- ok NAME" or "-- failed NAME" after the output of the case. For
 -- "list" it prints "cases: " and all names, in order.
@@ -8,13 +8,13 @@ local process = require "spec.support.process"
 local cases = {}
 cases.__index = cases
 
---- Takes the command line, and options of process.start. It starts when it is first needed.
+--- Takes the command line, and options of process.start. The process starts when it is first needed.
 function cases.new(argv, options)
   options = options or {}
   return setmetatable({
     argv = argv,
     options = { env = options.env, is_lasting = true },
-    process = nil, -- while it runs
+    process = nil, -- while the process runs
   }, cases)
 end
 
@@ -23,14 +23,14 @@ local function running(self)
   return self.process
 end
 
---- Begins a case, and waits until it says a word.
+--- Begins a case, and waits until it prints a word.
 function cases:begin(name, word)
   local peer = running(self)
   peer:write(name .. "\n")
   peer:expect("^" .. word .. "\n")
 end
 
---- Waits for the end of the case that was begun. Returns what it says; raises that if it fails.
+--- Waits for the end of the case that was begun. Returns its output, or raises it if the case fails.
 function cases:finish(name)
   local peer = running(self)
   local ok, text, word = pcall(peer.expect, peer, "^(.-)%-%- (%l+) " .. name .. "\n")
@@ -42,13 +42,13 @@ function cases:finish(name)
   return text
 end
 
---- Runs a case. Returns what it says; raises that if it fails.
+--- Runs a case. Returns its output, or raises it if the case fails.
 function cases:case(name)
   running(self):write(name .. "\n")
   return self:finish(name)
 end
 
---- The names of all cases.
+--- Returns the names of all cases.
 function cases:cases()
   local peer = running(self)
   peer:write("list\n")

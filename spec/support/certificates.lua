@@ -84,7 +84,8 @@ echo 'no certificate' >empty.pem
 ls *.pem *.key | wc -l
 ]]
 
-local NAME = "spec.support.certificates" -- where the path is kept: each spec file has modules of its own
+-- The path is in the registry, since each spec file loads this module again.
+local NAME = "spec.support.certificates"
 
 local certificates = {}
 
@@ -96,7 +97,7 @@ local function remove()
   return nil, true
 end
 
---- The directory with NAME.pem and NAME.key of all of them.
+--- Returns the directory with NAME.pem and NAME.key of all certificates.
 function certificates.directory()
   if registry[NAME] then return registry[NAME] end
   local path = shell.must("mktemp -d")
@@ -108,13 +109,13 @@ function certificates.directory()
   return path
 end
 
---- The path of a certificate, and that of its key.
+--- Returns the path of a certificate, and the path of its key.
 function certificates.paths(name)
   local path = certificates.directory() .. "/" .. name
   return path .. ".pem", path .. ".key"
 end
 
---- The text of a file of the directory.
+--- Returns the text of a file of the directory.
 function certificates.text(name) return files.read(certificates.directory() .. "/" .. name) end
 
 return certificates

@@ -5,7 +5,8 @@
 -- clients, so a client that reads the list of members still does not get their real addresses. Ports are reserved
 -- while no member listens on them. `stop` may be called in any state, and leaves nothing behind.
 --
--- Methods that wait turn the loop of luv, not that of keywatch: in a task, the rest of this process stops meanwhile.
+-- Methods that wait turn the loop of luv, not that of keywatch: if a task calls them, no other task runs until they
+-- return.
 -- The methods that are called while clients work (kill, launch, pause, resume, cut, mend, is_ready, leader) take only
 -- milliseconds.
 
@@ -19,9 +20,9 @@ local secure = require "spec.support.secure"
 
 local SIZE = 3
 local HEARTBEAT_MS, ELECTION_MS = 50, 500
-local READY_SECONDS = 60  -- after which a cluster that does not answer has failed
-local ANSWER_SECONDS = 2  -- after which one member has not answered
-local POLL_MS = 10        -- between two looks
+local READY_SECONDS = 60  -- after which the start of a cluster has failed
+local ANSWER_SECONDS = 2  -- that a member has for an answer
+local POLL_MS = 10        -- between two checks
 
 local methods = {}
 local meta = { __index = methods }
@@ -37,14 +38,14 @@ local function ask(port, path, body)
   return ok and answer and answer.body or nil
 end
 
---- What a member says of itself: { member, leader }, two ids; 0: none.
+--- Returns the status of a member: { member, leader }, two ids; 0: none.
 local function status_of(member)
   local answer = ask(member.port, "/v3/maintenance/status", "{}")
   if not answer then return nil end
   return { member = answer:match('"member_id":"(%d+)"'), leader = answer:match('"leader":"(%d+)"') or "0" }
 end
 
---- Whether a member serves reads that its cluster has agreed on.
+--- True if a member serves linearizable reads.
 local function is_healthy(member)
   local answer = ask(member.port, "/health")
   return answer ~= nil and answer:find('"health":"true"', 1, true) ~= nil
@@ -56,7 +57,7 @@ local function pass(milliseconds) process.turn_until(function() return false end
 
 -- {====== One member ======
 
---- A port that is reserved until the socket is closed: the socket is bound, and does not listen.
+--- Reserves a port: returns a socket that is bound, and does not listen, and the port.
 local function keep_port()
   local keeper = uv.new_tcp()
   assert(keeper:bind("127.0.0.1", 0))
@@ -65,8 +66,8 @@ end
 
 local function plain_url_of(port) return "http://127.0.0.1:" .. port end
 
---- Gives a member the ports of its clients: `port`, at which this file asks it, and that of `url`. They are one, unless
--- the clients speak TLS, which this file does not.
+--- Gives a member its client ports: `port`, for the requests of this file, and the port of `url`. They are the same,
+-- unless clients use TLS, which this file does not.
 local function keep_client_ports(member)
   member.keeper, member.port = keep_port()
   member.url, member.listen_urls = plain_url_of(member.port), plain_url_of(member.port)
@@ -81,7 +82,7 @@ local function new_member(i)
   local member = {
     name = "member" .. i,
     path = directory.new(),
-    process = nil,     -- while it lives
+    process = nil,     -- while it runs
     is_paused = false,
     proxy = nil,
   }
@@ -100,7 +101,7 @@ local function log_of(member)
   return ("%s: %s"):format(member.name, text:sub(-4000))
 end
 
---- The letters of the states of a process's threads, as the kernel has them.
+--- Returns the states of a process's threads, as the letters of /proc.
 local function states_of(pid)
   local letters, path = {}, ("/proc/%d/task"):format(pid)
   for name in uv.fs_scandir_next, assert(uv.fs_scandir(path)) do
@@ -136,7 +137,7 @@ function methods:launch(i)
   })
 end
 
---- Whether a member lives, is not paused, and serves reads that the cluster has agreed on.
+--- True if a member runs, is not paused, and serves linearizable reads.
 function methods:is_ready(i)
   local member = member_of(self, i)
   if not member.process or member.is_paused then return false end
@@ -144,7 +145,7 @@ function methods:is_ready(i)
   return is_healthy(member)
 end
 
---- Waits until all given members are ready; without any, all of them.
+--- Waits until the given members are ready; without arguments, until all members are.
 function methods:wait_ready(...)
   local wanted = { ... }
   if #wanted == 0 then
@@ -159,7 +160,7 @@ function methods:wait_ready(...)
   end
 end
 
---- Ends a member by SIGKILL. What it has written stays.
+--- Kills a member by SIGKILL. Its data stays.
 function methods:kill(i)
   local member = member_of(self, i)
   if not member.process then error(member.name .. " does not live", 2) end
@@ -174,7 +175,7 @@ function methods:restart(i)
   self:wait_ready(i)
 end
 
---- Stops a member by SIGSTOP: its connections stay open, and nothing is read or said on them.
+--- Stops a member by SIGSTOP: its connections stay open, and it reads and writes nothing.
 function methods:pause(i)
   local member = member_of(self, i)
   member.process:signal("sigstop")
@@ -193,8 +194,8 @@ function methods:resume(i)
   member.is_paused = false
 end
 
---- Cuts clients off from a member. "refuse", which is meant unless `how` is given, resets their connections and refuses
--- new ones. "blackhole" accepts connections, and throws away all that is said on them and on old ones.
+--- Cuts clients off from a member. "refuse", the default, resets their connections and refuses new ones. "blackhole"
+-- accepts connections, and discards all bytes of new and old connections.
 function methods:cut(i, how)
   local one = member_of(self, i).proxy
   if how == "blackhole" then return one:blackhole() end
@@ -203,7 +204,7 @@ function methods:cut(i, how)
   one:cut { how = "reset" }
 end
 
---- Clients reach the member again. Connections that have lost something are reset.
+--- Lets clients reach the member again. Connections that have lost bytes are reset.
 function methods:mend(i)
   local one = member_of(self, i).proxy
   one:restore()
@@ -211,7 +212,7 @@ function methods:mend(i)
   one:cut { how = "reset" }
 end
 
---- The number of the member that leads, by the word of any majority; nil if there is none.
+--- Returns the number of the member that a majority of members names as the leader; nil if there is none.
 function methods:leader()
   local votes, numbers = {}, {}
   for i, member in ipairs(self.members) do
@@ -226,7 +227,7 @@ function methods:leader()
   end
 end
 
---- Ends all members and proxies, and removes all data.
+--- Stops all members and proxies, and removes all data.
 function methods:stop()
   for i, member in ipairs(self.members) do
     if member.process then self:kill(i) end
@@ -241,8 +242,8 @@ function methods:stop()
   uv.run("nowait")
 end
 
---- Starts a cluster, and waits until all members serve. The list holds further flags of etcd. It has urls, of the
--- proxies, and members, each with url, its own.
+--- Starts a cluster, and waits until all members serve. `flags` is a list of further flags of etcd. The cluster has the
+-- fields urls, of the proxies, and members, each with its own url.
 local function start(flags)
   local self = setmetatable({ members = {}, urls = {}, flags = flags or {}, initial = nil, token = nil }, meta)
   local peers = {}

@@ -8,7 +8,7 @@ local luv = require "spec.support.luv"
 local process = require "spec.support.process"
 local vm = require "spec.support.vm"
 
---- Starts it with variables of the environment, and these arguments; the process, and its directory.
+--- Starts the program with environment variables and arguments. Returns the process, and its directory.
 local function start_in(variables, ...)
   local options = { env = vm.environment(variables), cwd = directory.new() }
   return process.start({ vm.interpreter, luv.cwd() .. "/bin/keywatch", ... }, options), options.cwd
@@ -16,7 +16,7 @@ end
 
 local function start(...) return start_in({}, ...) end
 
---- Waits until a server serves; the URLs that it serves on.
+--- Waits until a server serves. Returns its URLs.
 local function wait_until_ready(server)
   local urls = {}
   local list = server:expect_error("ready to serve client requests on ([^\n]*)\n")
@@ -24,14 +24,14 @@ local function wait_until_ready(server)
   return urls
 end
 
---- Ends one in order. Returns all that it has said to stderr.
+--- Stops a process gracefully. Returns its whole stderr.
 local function stop(one)
   one:signal("sigterm")
   busted.assert.equal(0, one:wait())
   return one:stderr()
 end
 
---- Starts one, which must end with a status, and say one line to stderr and nothing else.
+--- Starts the program, which must exit with a status after a single line on stderr, and without other output.
 local function expect_failure(status, variables, pattern, ...)
   local one = start_in(variables, ...)
   busted.assert.equal(status, one:wait())
@@ -40,7 +40,7 @@ local function expect_failure(status, variables, pattern, ...)
   busted.assert.matches("^[^\n]+\n$", one:stderr())
 end
 
---- For the file that calls this: whatever a test has started ends with the test.
+--- For the calling file: kills the processes of each test at its end.
 local function with_tests()
   busted.after_each(function()
     process.end_all()

@@ -26,13 +26,13 @@ end
 local entries = {}
 for byte = 0, 255 do entries[byte] = entry(byte) end
 
---- Takes in `bytes` after those that gave `state`.
+--- Returns the state after `bytes`, given the state before them.
 local function update(state, bytes)
   for i = 1, #bytes do state = bxor(rshift(state, 8), entries[band(bxor(state, bytes:byte(i)), 0xff)]) end
   return state
 end
 
---- The checksum of a list of strings, as if they were one. `before` is the checksum of what comes before them.
+--- Returns the checksum of a list of strings, as if they were one. `before` is the checksum of the bytes before them.
 local function checksum(strings, before)
   local state = bxor(before or 0, 0xffffffff)
   for _, bytes in ipairs(strings) do state = update(state, bytes) end

@@ -3,8 +3,8 @@
 --   lua5.4 spec/support/crowd.lua PORT CONNECTIONS [AUTHORITY]
 --
 -- With the file of an authority the connections use TLS. The program prints "open" when the server has acknowledged
--- the settings of all. For a line "ask N" it makes a request on N connections, and prints "answered" when all were
--- answered. The program ends at the end of its input, and with it all connections.
+-- the settings of all. For a line "ask N" it makes a request on N connections, and prints "answered" after all
+-- answers. The program ends at the end of its input, and with it all connections.
 
 local frame = require "spec.support.frame"
 local uv = require "spec.support.luv"
@@ -19,7 +19,7 @@ local context = arg[3] and assert(require("keywatch.tls").client { ca = arg[3] }
 
 local function connect() return raw.connect(port, { handle = context and tls_handle.new(context) }) end
 
---- The server's settings have come, and its acknowledgement.
+--- True if the server has sent its settings, and acknowledged the client's.
 local function is_open(client)
   if client.failure then error("cannot connect: " .. client.failure) end
   return (client.counts[raw.SETTINGS] or 0) >= 2
@@ -36,7 +36,7 @@ local function open_all()
   end
 end
 
---- Asks on some of them, spread over all, and waits for the answers.
+--- Makes requests on `some` connections, spread over all, and waits for the answers.
 local function ask(some)
   local step = math.floor(n / some)
   for i = 1, some do clients[i * step]:start(raw.RANGE, frame.range("witness")) end

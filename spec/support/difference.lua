@@ -37,7 +37,7 @@ local function are_alike(got, expected)
   return got == expected and (type(got) ~= "number" or number_kind(got) == number_kind(expected))
 end
 
---- Words for the first difference found, or nil. Tables are compared field by field; `path` names the whole.
+--- Returns a text about the first difference, or nil. Tables are compared field by field; `path` names the value.
 function difference(got, expected, path)
   if type(got) == "table" and type(expected) == "table" then return tables_differ(got, expected, path) end
   if are_alike(got, expected) then return nil end

@@ -1,5 +1,5 @@
---- Directories for the stores of a test, all removed at its end. They are in memory if the machine has a place for
--- that, since few tests are about the disk itself. KW_MEMORY is a directory in memory for this run.
+--- Directories for the stores of a test, all removed at its end. They are in memory if the machine has a file system in
+-- memory, since few tests are about the disk itself. KW_MEMORY is a directory in memory for this run.
 
 local keywatch = require "keywatch"
 
@@ -17,7 +17,7 @@ local function is_directory(path)
   return stat ~= nil and stat.type == "directory"
 end
 
---- Removes a directory with all that is in it.
+--- Removes a directory and its content.
 function directory.remove(path)
   for name, kind in uv.fs_scandir_next, assert(uv.fs_scandir(path)) do
     local inner = path .. "/" .. name
@@ -32,20 +32,20 @@ local function make_in(parent)
   return path
 end
 
---- A new one, with nothing in it.
+--- Makes an empty directory. Returns its path.
 function directory.new() return make_in(is_directory(MEMORY) and MEMORY or ELSEWHERE) end
 
---- The same, where a program's temporary files are: on the disk of most machines.
+--- The same, in the directory for temporary files, which is on disk on most machines.
 function directory.new_elsewhere() return make_in(ELSEWHERE) end
 
---- Opens a store in one, whose time is moved by hand.
+--- Opens a store with a manual clock in a directory.
 function directory.open(path, options)
   local all = { path = path, now = 0 }
   for name, value in pairs(options or {}) do all[name] = value end
   return assert(keywatch.open(all))
 end
 
---- Removes all that were made.
+--- Removes all directories that were made.
 function directory.remove_all()
   for _, path in ipairs(made) do
     if is_directory(path) then directory.remove(path) end
@@ -53,7 +53,7 @@ function directory.remove_all()
   made = {}
 end
 
---- The names of what is in one, in order.
+--- Returns the sorted names of the files in a directory.
 function directory.list(path)
   local names = {}
   for name in uv.fs_scandir_next, assert(uv.fs_scandir(path)) do names[#names + 1] = name end
@@ -61,7 +61,7 @@ function directory.list(path)
   return names
 end
 
---- The bytes of a file.
+--- Returns the size of a file, in bytes.
 function directory.size(path) return assert(uv.fs_stat(path)).size end
 
 return directory

@@ -8,7 +8,7 @@
 local document = {}
 document.__index = document
 
---- The target that GitHub makes of a heading.
+--- Returns the anchor that GitHub gives a heading.
 local function anchor_of(heading) return (heading:lower():gsub("[^%w%s_-]", ""):gsub("%s", "-")) end
 
 local function add_block(self, language, section, first)
@@ -43,7 +43,7 @@ function document.read(path)
   return self
 end
 
---- The blocks of a language, in order.
+--- Returns the blocks of a language, in order.
 function document:blocks_of(language)
   local found = {}
   for _, block in ipairs(self.blocks) do
@@ -52,14 +52,14 @@ function document:blocks_of(language)
   return found
 end
 
---- The lines of a block.
+--- Returns the lines of a block.
 function document:lines_of(block)
   local list = {}
   for n = block.first, block.last do table.insert(list, self.lines[n]) end
   return list
 end
 
---- The text outside of blocks, with a line break for each line of the file.
+--- Returns the text outside of blocks, with a line break for each line of the file.
 function document:prose()
   local kept = {}
   for n, line in ipairs(self.lines) do kept[n] = line end
@@ -69,10 +69,10 @@ function document:prose()
   return table.concat(kept, "\n")
 end
 
---- A text with one blank in place of any white space.
+--- Returns a text with one blank for each run of white space.
 function document.one_blank(text) return (text:gsub("%s+", " "):gsub("^ ", ""):gsub(" $", "")) end
 
---- The rows of all tables in a section, without their heads, as lists of cells.
+--- Returns the rows of all tables in a section, without the heads, as lists of cells.
 function document:rows_of(section)
   local rows, is_here, before = {}, false, ""
   for _, line in ipairs(self.lines) do

@@ -1,4 +1,4 @@
---- A durable store that gets one request after the other, and a model of the requests that it has acknowledged.
+--- A durable store that gets one request at a time, and a model of the requests that it has acknowledged.
 --
 -- A step is a list: the name of a method and its arguments. A step that fails with "storage" may have happened, but
 -- then completely; a step that fails with another error has not happened. Only a defragmentation can be "aborted".
@@ -22,7 +22,7 @@ local acts = {}
 function acts.grant(store, id, ttl) return store:lease(ttl, { id = id }) end
 function acts.revoke(store, id) return store:lease_by_id(id):revoke() end
 
---- Compacts so many revisions before the newest one.
+--- Compacts at the revision that is `back` revisions before the newest one.
 function acts.compact(store, back, options)
   return store:compact(math.max(store:status().revision - back, 1), options)
 end
@@ -32,7 +32,7 @@ local function act(store, step)
   return fn(store, unpack(step, 2))
 end
 
---- `segment_bytes` are those of the journal: nil for the default.
+--- `segment_bytes` is the size of the journal's segments: nil for the default.
 local function new(path, segment_bytes)
   return setmetatable({ path = path, segment_bytes = segment_bytes, model = new_model { now = 0 }, store = nil,
     doubtful = nil }, meta)
@@ -49,8 +49,8 @@ function methods:close()
   self.store = nil
 end
 
---- Asks the store, and unless its disk has failed it, the model: their answers have the same revision, or they refuse
--- alike. Returns true, or what the disk has led to.
+--- Makes a request of the store and, unless the disk has failed, of the model: their answers must have the same
+-- revision or the same error. Returns true, or nil and the error that the disk has caused.
 function methods:ask(step)
   local got, err = act(self.store, step)
   if got == nil and err.code == "storage" then
@@ -65,7 +65,7 @@ function methods:ask(step)
   return true
 end
 
---- Applies a step to the model that is known to have been done.
+--- Applies a step that is known to have happened to the model.
 function methods:assume(step) act(self.model, step) end
 
 local function names_of(armed)
@@ -93,8 +93,8 @@ local function look(store, alarms)
   return seen
 end
 
---- Returns what is different, in words; nil if the store is what its model is. The step in doubt is left out.
--- The hash covers what is left of history, so it is the same only when compaction has come to its end.
+--- Returns a text about the difference between the store and its model, without the step in doubt; nil if there is
+-- none. The hash covers the remaining history, so compaction is completed first.
 function methods:difference()
   local store, model = self.store, self.model
   while store:step(0) do end
@@ -103,7 +103,7 @@ function methods:difference()
   return difference(store:hash_kv().hash, model:hash_kv().hash, "the hash")
 end
 
---- Raises, in words, if the store is not what was acknowledged; nor that with the step that is in doubt.
+--- Raises a text if the store is neither the acknowledged state nor that state with the step in doubt.
 function methods:check()
   local words = self:difference()
   if not words then return end
@@ -114,14 +114,14 @@ function methods:check()
   if others then error(words .. "; or, if what was in doubt has happened, " .. others, 0) end
 end
 
---- Closes and opens it.
+--- Closes the store, and opens it again.
 function methods:reopen()
   self:close()
   self.has_failed = false
   return self:open()
 end
 
---- Removes the directory.
+--- Removes the directory of a store.
 local function remove(path)
   for _, name in ipairs(FILES) do os.remove(path .. "/" .. name) end
   for i = 0, SEGMENTS - 1 do os.remove(path .. "/journal-" .. i) end

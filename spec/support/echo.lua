@@ -3,7 +3,7 @@
 local busted = require "busted"
 local uv = require "keywatch.uv"
 
-local SECONDS = 120 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which a wait fails
 
 --- Turns a loop until is_so() is true.
 local function turn_until(loop, is_so)
@@ -14,8 +14,8 @@ local function turn_until(loop, is_so)
   end
 end
 
---- For the block of tests that it is called in: calls begin(loop, server) before each test, and finish() after it,
--- before it checks that no memory is left. Returns functions for its tests.
+--- For the calling block of tests: calls begin(loop, server) before each test, and finish() after it, and then checks
+-- that no memory has leaked. Returns functions for the tests.
 local function for_each_test(begin, finish)
   local probe, of_test = uv.probe, {}
   local loop, objects, live
@@ -29,7 +29,7 @@ local function for_each_test(begin, finish)
   function of_test.new_server(options) return keep(probe.server(options or {})) end
   function of_test.wait(is_so) turn_until(loop, is_so) end
 
-  --- Says bytes, and expects them back.
+  --- Sends bytes, and expects them back.
   function of_test.expect_echo(client, bytes)
     local received, n = {}, 0
     client:say(bytes)
@@ -41,7 +41,7 @@ local function for_each_test(begin, finish)
     busted.assert.is_true(bytes == table.concat(received))
   end
 
-  --- Waits until a connection has ended. Returns why.
+  --- Waits until a connection has ended. Returns the reason.
   function of_test.wait_for_end(client)
     of_test.wait(function() return client:state().closed > 0 end)
     busted.assert.equal(1, client:state().closed)
@@ -50,7 +50,7 @@ local function for_each_test(begin, finish)
   end
 
   busted.before_each(function()
-    collectgarbage() -- servers of core, before the engine is another one
+    collectgarbage() -- frees servers of the core before the engine is replaced
     collectgarbage()
     live, objects = probe.live(), {}
     probe.enter()

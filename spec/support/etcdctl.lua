@@ -21,12 +21,12 @@ local function command(self, argv)
   return full
 end
 
---- Over TLS, `identity` is { ca, cert, key }, files, the last two of which may be left out.
+--- For TLS, `identity` is { ca, cert, key }: names of files; cert and key are optional.
 function etcdctl.new(peer, identity)
   return setmetatable({ peer = peer, address = peer.address, identity = identity }, etcdctl)
 end
 
---- For the block of tests that it is called in: a server, `peer`, and etcdctl against it.
+--- For the calling block of tests: a server, and etcdctl for it.
 function etcdctl.with_server()
   local self = setmetatable({}, etcdctl)
   busted.setup(function()
@@ -43,19 +43,19 @@ end
 --- Starts a command: a list of arguments. Returns the process.
 function etcdctl:start(argv) return process.start(command(self, argv), { env = { ETCDCTL_API = "3" } }) end
 
---- Runs a command to its end: a list of arguments, and `input`, what it reads. Returns the process.
+--- Runs a command to its end: a list of arguments, and its `input`. Returns the process.
 function etcdctl:run(argv)
   return process.run(command(self, argv), argv.input, { env = { ETCDCTL_API = "3" } })
 end
 
---- The same, where failure is not expected. Returns what it printed.
+--- Runs a command that must succeed. Returns its output.
 function etcdctl:must(argv)
   local done = self:run(argv)
   if done.status ~= 0 then error(done:transcript(), 2) end
   return done:stdout()
 end
 
---- The same, where failure is expected. Returns the message: etcdctl's "Error: " stands before it.
+--- Runs a command that must fail. Returns the message, without the prefix "Error: ".
 function etcdctl:fail(argv)
   local done = self:run(argv)
   local message = done:stderr():match("Error: ([^\n]*)\n$")
@@ -63,7 +63,7 @@ function etcdctl:fail(argv)
   return message
 end
 
---- The revision that the store is at.
+--- Returns the current revision of the store.
 function etcdctl:revision()
   return tonumber(self:must { "get", "nothing", "-w", "json" }:match('"revision":(%d+)'))
 end

@@ -6,14 +6,14 @@ local function text(event)
   return ("%s %s %d"):format(event.initial and "initial" or event.type, event.key, event.mod_revision)
 end
 
---- A list of events in the same form, as one string: "put a 2, delete a 3".
+--- Returns a list of events in the same form, as one string: "put a 2, delete a 3".
 local function texts(list)
   local words = {}
   for i, event in ipairs(list) do words[i] = text(event) end
   return table.concat(words, ", ")
 end
 
---- All that can be read without waiting, as a list; and the code of why there is no more.
+--- Returns a list of all events that can be read without waiting; and the code of the error that ends it.
 local function read(watch)
   local list = {}
   while true do
@@ -23,13 +23,13 @@ local function read(watch)
   end
 end
 
---- The same, in words: "put a 2, delete a 3", "timeout".
+--- Returns the same as text: "put a 2, delete a 3", "timeout".
 local function drain(watch)
   local list, code = read(watch)
   return texts(list), code
 end
 
---- Brings a store to revision 4: "a" is put twice, and "b" once. Returns it.
+--- Brings a store to revision 4: "a" is put twice, and "b" once. Returns the store.
 local function fill(store)
   store:put("a", "1")
   store:put("a", "2")

@@ -6,7 +6,7 @@ local keywatch = require "keywatch"
 
 local process = require "spec.support.process"
 
---- What closes the clients that were opened last, in tests or before them.
+--- Returns an object that opens clients, and closes them after the test, or after the group of tests.
 local function new_keeper(face, file)
   local keeper, of_test, of_setup = { is_in_test = false }, {}, {}
 
@@ -26,7 +26,7 @@ local function new_keeper(face, file)
   return keeper
 end
 
---- Leaves out tests, and groups of them, that are listed as different, and adds those to `met`.
+--- Skips the tests and groups of tests on a list, and adds their names to `met`.
 local function filtered(declare, list, met)
   return function(name, fn)
     if not list[name] then return declare(name, fn) end
@@ -40,11 +40,11 @@ local function expect_all(list, met, path)
   end
 end
 
---- The globals of a file of specs; `globals` are those of the spec that runs it.
+--- Returns the globals for a spec file; `globals` are those of the spec that runs the file.
 local function environment(globals, keeper, list, met)
   local stand_ins = {
     keywatch = setmetatable({ open = keeper.open }, { __index = keywatch }),
-    ["keywatch.core"] = setmetatable({ probe = false }, { __index = core }), -- a client's store cannot be looked into
+    ["keywatch.core"] = setmetatable({ probe = false }, { __index = core }), -- a client has no probe of the store
   }
   return setmetatable({
     require = function(name) return stand_ins[name] or require(name) end,
@@ -53,8 +53,8 @@ local function environment(globals, keeper, list, met)
   }, { __index = globals })
 end
 
---- Declares the tests of spec/FILE_spec.lua through a face. `list` has the reason of each test, and group of tests,
--- that is left out, by its name. `globals` are those of the calling spec, which has busted's functions there.
+--- Declares the tests of spec/FILE_spec.lua through a face. `list` has the names of the tests and groups that are
+-- skipped, each with the reason. `globals` are those of the calling spec, with busted's functions.
 local function declare(globals, face, file, list, tag)
   local keeper = new_keeper(face, file)
   local path = ("spec/%s_spec.lua"):format(file)
@@ -65,7 +65,7 @@ local function declare(globals, face, file, list, tag)
     globals.after_each(function()
       keeper.is_in_test = false
       keeper.close_of_test()
-      pcall(keywatch.run, function() end) -- whatever a test has left
+      pcall(keywatch.run, function() end) -- ends the tasks that the test has left
     end)
     globals.teardown(function()
       keeper.close_of_setup()

@@ -19,11 +19,11 @@ local server = require "spec.support.server"
 local shifted = require "spec.support.shifted"
 local uv = require "spec.support.luv"
 
-local SECONDS = 30 -- for what is certain to come
+local SECONDS = 30 -- for an event that must arrive
 
 -- {====== Watches ======
 
---- Reads a watch patiently. A coroutine that is no task cannot wait: it asks again and again.
+--- Reads a watch, and waits for `patient` seconds. A coroutine that is not a task cannot wait: it polls.
 local function read(method, watch, timeout, patient)
   if patient == timeout or compat.is_main() or driver.can_park() then return method(watch, patient) end
   local deadline = uv.hrtime() + SECONDS * 1e9
@@ -34,10 +34,10 @@ local function read(method, watch, timeout, patient)
   return result, err
 end
 
---- Makes a watch wait for what its twin, a watch of a store, has already.
+--- Makes a watch wait for the events that its twin, a watch of a store, already has.
 local function follow(watch, twin)
   local next_event, next_batch, iterate, sync = watch.next, watch.batch, watch.events, watch.sync
-  local is_ahead, last = false, nil -- the twin, by one event; what both have given last
+  local is_ahead, last = false, nil -- is_ahead: the twin is one event ahead; last: the last event of both
 
   local function patience(timeout)
     local failure
@@ -98,7 +98,7 @@ end
 
 -- }======
 
---- What the status of a store has beside that of a server, by other calls.
+--- Adds to the status of a client the fields that only a store has, from other calls.
 local function complete_status(client)
   local status = client.status
   client.status = function(self)
@@ -112,8 +112,8 @@ end
 
 -- {====== Caches ======
 
---- Has a watch that starts at the revision of a cache's base start after it: a cache does not know what was deleted in
--- that revision, and in a test nothing was.
+--- Moves the start of a watch that starts at the revision of a cache's base to the next revision: a cache does not know
+-- the deletes of its base revision. In a test there are none.
 local function start_after(base, opts)
   if type(opts) ~= "table" or opts.start_revision ~= base then return opts end
   local copy = {}
@@ -122,7 +122,7 @@ local function start_after(base, opts)
   return copy
 end
 
---- Makes the calls `names` of a client come from a cache of all its keys, as new as the server at each call.
+--- Makes the methods `names` of a client read a cache of all keys, which is up to date at each call.
 local function read_through_cache(client, names)
   local range = client.range
   local cache = assert(client:cache(""))
@@ -132,7 +132,7 @@ local function read_through_cache(client, names)
     local of_client = client[name]
     client[name] = function(self, key, opts)
       if self ~= client then return of_client(self, key, opts) end -- misuse
-      if type(opts) == "table" then opts[pages.REST] = nil end -- a client's `each` gives it to its pages
+      if type(opts) == "table" then opts[pages.REST] = nil end -- set by a client's `each`
       local now = range(client, "\0", { limit = 1, keys_only = true })
       if now then assert(cache:wait_for(now.revision, SECONDS)) end
       return cache[name](cache, key, name == "watch" and start_after(base, opts) or opts)
@@ -178,7 +178,7 @@ end
 
 local of_testing = { name = "testing", title = "a client of the testing kit" }
 
-local world, opened = nil, 0 -- the world of all clients that are open, and how many there are
+local world, opened = nil, 0 -- the world of all open clients, and their number
 
 --- Closes the world, unless a client is open.
 local function leave_world()
@@ -215,7 +215,7 @@ function of_testing.stop() end
 
 local of_namespace = { name = "namespace", title = "a namespace" }
 
---- A namespace of a store that has no other keys. What only the store has is that of the store.
+--- Opens a namespace of a store without other keys. Methods that a namespace lacks are those of the store.
 function of_namespace.open(opts)
   local store = keywatch.open(opts)
   local space = store:namespace("/name\255")
@@ -238,7 +238,7 @@ function of_namespace.stop() end
 local of_etcd = { name = "etcd" }
 
 local FLAGS = { max_request_bytes = "--max-request-bytes=%d", max_txn_ops = "--max-txn-ops=%d" }
-local WITHOUT_MEANING = { now = true, step_records = true, quota_backend_bytes = true } -- to what is tested there
+local WITHOUT_MEANING = { now = true, step_records = true, quota_backend_bytes = true } -- in the specs that etcd runs
 
 local running = {} -- by flags: unused servers
 
@@ -269,7 +269,7 @@ local function give_back(flags, one)
   table.insert(running[name], one)
 end
 
---- Deletes and forgets all that earlier tests have left. Returns the revision, of which nothing is left either.
+--- Deletes everything that earlier tests have left, and compacts. Returns the compacted revision.
 local function clear(client)
   for _, id in ipairs(assert(client:leases())) do client:lease_by_id(id):revoke() end
   client:put("left", "")
@@ -281,7 +281,7 @@ end
 local function open_etcd(opts, is_for_misuse, prepare)
   local flags = flags_of(opts or {})
   local one = take_server(flags)
-  uv.run("nowait") -- what it prints is read, or it would have to wait
+  uv.run("nowait") -- reads its output, so that its pipe does not fill up
   local client = keywatch.connect(one.url)
   local store = keywatch.open { now = 0 }
   local base = clear(client) - 1
@@ -299,12 +299,12 @@ local function open_etcd(opts, is_for_misuse, prepare)
   end
 end
 
---- For misuse it is a client as it is, and not one whose methods look at their arguments first.
+--- For specs of misuse, opens a client without wrapped methods, which would inspect the arguments first.
 function of_etcd.open(opts, is_for_misuse) return open_etcd(opts, is_for_misuse) end
 
 local cache_of_etcd = { name = "cache of etcd", title = "a cache of etcd" }
 
---- The pages of `each` are answers of range.
+--- Opens a cache of a client of etcd. The pages of `each` are answers of range.
 function cache_of_etcd.open(opts, is_for_misuse)
   return open_etcd(opts, is_for_misuse, function(client) read_through_cache(client, { "get", "range", "watch" }) end)
 end

@@ -9,33 +9,32 @@ local shell = require "spec.support.shell"
 local vm = require "spec.support.vm"
 
 local LIBRARY = "build/fault.so"
-local EVERY_SECONDS = 600 -- that a program has which strikes every call
+local EVERY_SECONDS = 600 -- that the mode "every" may take
 
---- A command that makes a directory, in memory if that can be: nothing here is about a real disk.
+--- A command that makes a directory, if possible in memory: no spec here needs a real disk.
 local fault = { MAKE_DIRECTORY = 'mktemp -d -p "${KW_MEMORY:-$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)}"' }
 
 local methods = {}
 local meta = { __index = methods }
 
---- Gives a disk a directory with nothing in it.
+--- Gives a disk an empty directory.
 local function make(self)
   self.base = shell.must(fault.MAKE_DIRECTORY)
   self.directory = self.base .. "/disk"
   self.path = self.directory .. "/store"
   self.control = self.base .. "/control"
-  self.slow_ms = nil -- that a sync of a database takes
+  self.slow_ms = nil -- milliseconds that a sync of a database takes
   shell.must("mkdir " .. self.directory)
 end
 
---- A disk of its own.
+--- Returns a disk.
 local function new()
   local self = setmetatable({}, meta)
   make(self)
   return self
 end
 
---- For the block of tests that it is called in: a disk, which is new for each test. The directories of the test are
--- gone after it.
+--- For the calling block of tests: a disk, which is new for each test. The directories of a test are removed after it.
 local function for_each_test()
   local self = setmetatable({}, meta)
   busted.before_each(function() make(self) end)
@@ -46,16 +45,16 @@ local function for_each_test()
   return self
 end
 
---- Makes the disk a new one.
+--- Empties the disk, and drops its plan.
 function methods:renew()
   self:remove()
   make(self)
 end
 
---- From its next call on.
+--- Sets the plan, from the next call of the disk on.
 function methods:plan(line) fault_plan.set(self.control, line) end
 
---- What a process needs to have this disk.
+--- Returns the environment for a process with this disk.
 function methods:environment()
   return vm.environment({
     KW_FAULT_DIR = self.directory,
@@ -64,16 +63,16 @@ function methods:environment()
   }, shell.must("pwd") .. "/" .. LIBRARY)
 end
 
---- Starts a program in the place of fault_program.lua: a mode, and what comes after directory and control.
+--- Starts another program than fault_program.lua, with a mode, the directory, the control file and more arguments.
 function methods:start_program(file, mode, ...)
   local argv = { vm.interpreter, file, mode, self.directory, self.control, ... }
   return process.start(argv, { env = self:environment() })
 end
 
---- Starts the program: a mode, and what comes after directory and control.
+--- Starts fault_program.lua, with a mode, the directory, the control file and more arguments.
 function methods:start(mode, ...) return self:start_program("spec/support/fault_program.lua", mode, ...) end
 
---- Starts a program in the place of fault_program.lua on a file system of so many bytes, which ends with it.
+--- Starts another program than fault_program.lua on a file system of so many bytes, which ends with the program.
 function methods:start_small_program(file, bytes, mode, ...)
   local argv = { "unshare", "--map-root-user", "--mount", "sh", "-c",
     ('mount -t tmpfs -o size=%d tmpfs %s && exec "$@"'):format(bytes, self.directory), "sh", vm.interpreter,
@@ -81,12 +80,12 @@ function methods:start_small_program(file, bytes, mode, ...)
   return process.start(argv, { env = vm.environment() })
 end
 
---- Starts the program on a file system of so many bytes, which ends with it.
+--- Starts fault_program.lua on a file system of so many bytes, which ends with the program.
 function methods:start_small(bytes, mode, ...)
   return self:start_small_program("spec/support/fault_program.lua", bytes, mode, ...)
 end
 
---- Runs a program whose mode "every" has a plan strike at every call in turn.
+--- Runs the mode "every" of a program: a plan strikes at each call in turn.
 function methods:strike_every(file, plan)
   local program = self:start_program(file, "every", plan)
   assert(program:wait(EVERY_SECONDS) == 0, program:transcript())

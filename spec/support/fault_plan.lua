@@ -1,9 +1,9 @@
---- The plan of a failing disk, see spec/support/fault.c: for specs, and for the programs with such a disk. `control` is
--- the path of the control file.
+--- The plan of a failing disk, see spec/support/fault.c: for specs, and for programs with such a disk. `control` is the
+-- path of the control file.
 
 local fault_plan = {}
 
---- What a disk does at its N-th call, with %d for N: by what is said of the disk.
+--- Plans for the N-th call, with %d for N, by the description of the disk.
 fault_plan.FAILURES = {
   ["has no room"] = "fail any %d once 28",
   ["has no room from then on"] = "fail any %d on 28",
@@ -25,8 +25,8 @@ end
 --- Returns true if the plan has struck since the last time.
 function fault_plan.has_struck(control) return os.remove(control .. ".struck") ~= nil end
 
---- Returns what was struck since the last time: `path`, the call's file; `at`, where the call has begun to write, or
--- -1; `part`, what the call is a part of; and `reused`, see fault.c. Nil if nothing was struck.
+--- Returns the last strike: `path`, the file of the call; `at`, the offset of the write, or -1; `part`, the operation
+-- of the call; and `reused`, see fault.c. Nil if the plan has not struck since take_strike or has_struck.
 function fault_plan.look_at_strike(control)
   local file = io.open(control .. ".struck")
   if not file then return nil end
@@ -42,9 +42,9 @@ function fault_plan.take_strike(control)
   return strike
 end
 
---- Calls try(line) for one plan after the other, which strike at the first call, the second one, and so on; until it
--- returns false, since nothing was struck. In a small dose every `stride`-th call is struck, beginning with one that
--- KW_SEED says. Says "done N" at the end.
+--- Calls try(line) for plans that strike at the first call, the second one, and so on, until try returns false because
+-- the plan has not struck. In a small dose only every `stride`-th call is struck, from one on that depends on KW_SEED.
+-- Prints "done N" at the end.
 function fault_plan.strike_every(pattern, stride, try)
   local step = require("spec.support.dose").stride(stride, 1)
   local n = 1 + (tonumber(os.getenv("KW_SEED")) or 0) % step - step

@@ -1,12 +1,12 @@
 --- A program whose disk fails: spec/support/fault.c is preloaded into it.
 --
 --   fault_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a workload in turn; with
---                                                    a small dose for every third, from the first on that KW_SEED says
+--                                                    a small dose for every third, from one on that depends on KW_SEED
 --   fault_program.lua large DIRECTORY CONTROL PLAN N   N keys, which are deleted at once while the plan holds
 --   fault_program.lua patient DIRECTORY CONTROL   without requests while the disk is full
---   fault_program.lua read DIRECTORY CONTROL   answers that have changed nothing, while the disk takes nothing
---   fault_program.lua make DIRECTORY CONTROL   makes stores where there is room for a part of one
---   fault_program.lua exhaust DIRECTORY CONTROL PLAN   until deletes have no room either; the plan makes it so
+--   fault_program.lua read DIRECTORY CONTROL   requests that change nothing, while the disk is full
+--   fault_program.lua make DIRECTORY CONTROL   makes stores on a disk with too little room
+--   fault_program.lua exhaust DIRECTORY CONTROL PLAN   puts and deletes until the disk, limited by the plan, is full
 --   fault_program.lua part DIRECTORY CONTROL PLAN   the same, and compaction has room for a part of its removals
 --   fault_program.lua grow DIRECTORY CONTROL BYTES   puts of so many bytes, until the database's file has grown often
 --
@@ -21,7 +21,7 @@ local workload = require "spec.support.workload"
 local mode, directory, control = arg[1], arg[2], arg[3]
 local path = directory .. "/store"
 
-local STRIDE = 3 -- calls from one that is struck to the next, in a small dose
+local STRIDE = 3 -- in a small dose, every third call is struck
 
 local function plan(line) fault_plan.set(control, line) end
 local function has_struck() return fault_plan.has_struck(control) end
@@ -33,7 +33,7 @@ local function has(list, item)
   return false
 end
 
---- Without room the alarm is raised: nothing grows, all is read, and the alarm can be put out.
+--- Expects the effects of a full disk: the alarm is armed, writes fail, reads succeed, and the alarm can be disarmed.
 local function expect_alarm(subject)
   local store = subject.store
   assert(has(store:alarms(), "no_space"), "no alarm")
@@ -46,7 +46,7 @@ local function expect_alarm(subject)
   return done
 end
 
---- After a sync that failed nothing is written, and all is read.
+--- Expects the effects of a failed sync: writes fail, and reads succeed.
 local function expect_read_only(subject)
   local store = subject.store
   local _, err = store:put("more", "")
@@ -97,7 +97,7 @@ local function try(line)
   local opened, why = subject:reopen()
   assert(opened, tostring(why))
   assert(opened:disarm("no_space"))
-  subject:assume { "disarm", "no_space" } -- whoever armed it
+  subject:assume { "disarm", "no_space" } -- it may be armed or not
   subject:check()
   assert(subject:ask { "put", "after", "all" })
   subject:check()
@@ -109,7 +109,7 @@ local modes = {}
 
 function modes.every() fault_plan.strike_every(arg[4], STRIDE, try) end
 
---- Deletes everything at once. If that fails, nothing or everything has happened, and it can be done again.
+--- Deletes everything at once. If the delete fails, nothing or everything is deleted, and the delete can be retried.
 function modes.large()
   local n = tonumber(arg[5])
   local store = assert(keywatch.open { path = path, now = 0, max_txn_ops = n })
@@ -138,11 +138,11 @@ function modes.large()
 end
 
 local LONG = ("k"):rep(900) -- a delete takes as much room as a put
-local HALF = ("k"):rep(1900) -- two of them fill a page
+local HALF = ("k"):rep(1900) -- two such keys fill a page
 local TOGETHER = 60 -- changes of a transaction: many pages, of which a full disk writes a part
 
---- Changes one key after the other, many in a transaction, until that is refused for want of room, and nothing else.
--- Keys end in `rest`; the numbers of two that follow each other differ by `stride`. Returns how many were changed.
+--- Changes up to `last` keys, many in a transaction, until a transaction fails for want of room. Keys end in `rest`;
+-- the numbers of consecutive keys differ by `stride`. Returns the number of changed keys.
 local function change(store, last, make, rest, stride)
   local n = 0
   while n < last do
@@ -187,8 +187,8 @@ local function recover(store)
   error("there is no room: " .. tostring(err), 0)
 end
 
---- Deletes may use what puts had to leave, until they are refused, too. All is read, also when the store is opened
--- again, and compaction makes room for both.
+--- Deletes may use room that puts may not, until they are refused, too. The store can still be read and opened again,
+-- and compaction makes room for both.
 function modes.exhaust()
   local store = assert(open())
   plan(arg[4])
@@ -218,10 +218,10 @@ local function await(what, fn)
     if fn() then return end
     keywatch.sleep(0)
   end
-  error("it never comes: " .. what, 0)
+  error("timeout: " .. what, 0)
 end
 
---- Turns a store at the time `now`, until its disk has nothing to do, or is to be tried again later.
+--- Turns a store at the time `now`, until its disk has nothing to do, or waits for a retry.
 local function await_disk(store, now)
   await("the disk", function()
     local _, is_pending = store:run_due()
@@ -229,8 +229,8 @@ local function await_disk(store, now)
   end)
 end
 
---- A step of compaction visits the puts, the next one the deletes. Each page loses one record, so there is room for a
--- part of that alone. A key that is deleted stays so whenever the store is closed.
+--- A step of compaction visits the puts, the next one the deletes. Each page loses one record, so there is room for
+-- only a part of the removals. Deleted keys must stay deleted whenever the store is closed.
 function modes.part()
   local store = assert(open())
   plan(arg[4])
@@ -258,7 +258,7 @@ end
 
 local GROWTHS = 5 -- the first one is that of the first put
 
---- The bytes of the database's file, those that are allocated ahead of need included.
+--- Returns the bytes of the database's file, with those that are allocated ahead of need.
 local function file_bytes()
   local file = assert(io.open(path .. "/data.mdb", "rb"))
   local bytes = file:seek("end")
@@ -316,7 +316,7 @@ function modes.patient()
   store:close()
 end
 
---- What has seen nothing but durable writes does not wait for what the store writes by itself, such as its alarm.
+--- An answer that depends only on durable writes does not wait for background writes, such as the store's own alarm.
 function modes.read()
   local store = assert(keywatch.open { path = path, now = 0 })
   local lease = assert(store:lease(100))
@@ -344,7 +344,7 @@ function modes.read()
   store:close()
 end
 
---- A store that has no room to be made says so, whichever of its writes meets the end.
+--- A store that cannot be made for want of room fails with "no_space", whichever of its writes has no room.
 function modes.make()
   local room = 0
   repeat

@@ -20,7 +20,7 @@ function files.write(path, bytes)
   return path
 end
 
---- Puts other bytes where these are in a file that may be in use, everywhere; it must have them.
+--- Replaces all occurrences of bytes, of which there must be one, in a file that may be in use.
 function files.overwrite(path, these, others)
   local bytes, file, from, n = files.read(path), assert(io.open(path, "r+b")), 1, 0
   for at in function() return bytes:find(these, from, true) end do

@@ -12,7 +12,7 @@ local PAGE = 4096
 local HEADER = 16 -- bytes of a page
 local HEAD = 152 -- bytes of a meta page, of which there are two, at the beginning
 local LARGE = ("large "):rep(2000) -- has pages of its own
-local WRITTEN = 4 -- of so many stores that are opened, one is written, too
+local WRITTEN = 4 -- every fourth store that can be opened is also written
 
 local flips = {}
 
@@ -38,7 +38,7 @@ local function look_at(store, revision)
   return found and found.kvs, err
 end
 
---- Returns all that is seen of a store, or nil and an error. The hash is one of the whole history.
+--- Returns the visible state of a store, or nil and an error. The hash covers the whole history.
 local function look(store)
   local status = store:status()
   local seen = { revision = status.revision, compact_revision = status.compact_revision, alarms = status.alarms,
@@ -93,8 +93,8 @@ local function fails_as(err, where)
   return "corrupt"
 end
 
---- Flips n bits of a database, one after the other: try(where, flip, restore) calls flip(), and returns an error or
--- nil. Prints how often what has come of it.
+--- Flips n bits of a database, one at a time: try(where, flip, restore) calls flip(), and returns an error or nil.
+-- Prints how often each outcome has occurred.
 local function flip_each(path, seed, n, bytes, try)
   local random, data, counts = new_random(seed), path .. "/data.mdb", { corrupt = 0, right = 0 }
   for i = 1, n do

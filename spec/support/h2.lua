@@ -1,4 +1,4 @@
---- HTTP/2 frames for gRPC, made and parsed by hand, to send to a server what no real client would send.
+--- HTTP/2 frames for gRPC, made and parsed by hand, for a spec that sends what no real client sends.
 --
 -- Sent header blocks use literals without indexing. Received ones must not use a dynamic table: h2.hello asks for a
 -- size of 0.
@@ -22,7 +22,7 @@ h2.MAGIC = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 -- Numbers ----------------------------------------------------------------------------------------------------
 
---- A number in `n` bytes, the highest first; and back.
+--- Returns a number in `n` bytes, big-endian. unpack_at reads it.
 local function pack(v, n)
   local bytes = {}
   for i = n, 1, -1 do
@@ -46,7 +46,7 @@ function h2.frame(type, flags, id, payload)
   return pack(#payload, 3) .. pack(h2.types[type] or type, 1) .. pack(flags, 1) .. pack(id, 4) .. payload
 end
 
---- settings { initial_window_size = 1 } or settings("ack").
+--- Returns SETTINGS: h2.settings { initial_window_size = 1 }, or h2.settings("ack").
 function h2.settings(values)
   if values == "ack" then return h2.frame("settings", h2.flags.ack, 0, "") end
   local list = {}
@@ -54,7 +54,7 @@ function h2.settings(values)
   return h2.frame("settings", 0, 0, table.concat(list))
 end
 
---- What a client says first.
+--- Returns the preface of a client, with its SETTINGS.
 function h2.hello(values)
   local all = { header_table_size = 0 }
   for name, v in pairs(values or {}) do all[name] = v end
@@ -74,19 +74,20 @@ local function hpack_int(v, bits, first)
   return table.concat(bytes)
 end
 
---- A line of a header block; `first` says how it is to be remembered, not at all if it is left out.
+--- Returns a line of a header block; `first` is the byte with the kind of indexing: by default none.
 function h2.line(name, value, first)
   return (first or "\0") .. hpack_int(#name, 7, 0) .. name .. hpack_int(#value, 7, 0) .. value
 end
 
---- A header block: lines are { name, value }, in order.
+--- Returns a header block: lines are { name, value }, in order.
 function h2.block(lines)
   local bytes = {}
   for i, line in ipairs(lines) do bytes[i] = h2.line(line[1], line[2]) end
   return table.concat(bytes)
 end
 
---- The lines of a request. `changes` replaces lines by name, leaves them out if false, and adds others.
+--- Returns the header lines of a request. `changes` replaces lines by name, removes those that are false, and adds
+-- others.
 function h2.request_lines(path, changes)
   local lines, seen = {}, {}
   local ordinary = { { ":method", "POST" }, { ":scheme", "http" }, { ":path", path }, { ":authority", "spec" },
@@ -105,8 +106,8 @@ function h2.request_lines(path, changes)
   return lines
 end
 
---- HEADERS of a list of lines. opts: ends, pad (bytes), split (the block continues in CONTINUATION frames of that
--- size), priority.
+--- Returns HEADERS with a list of lines. opts: ends, pad (bytes), split (the block continues in CONTINUATION frames of
+-- that size), priority.
 function h2.headers(id, lines, opts)
   opts = opts or {}
   local block = type(lines) == "string" and lines or h2.block(lines)
@@ -134,7 +135,7 @@ end
 
 function h2.request(id, path, changes, opts) return h2.headers(id, h2.request_lines(path, changes), opts) end
 
---- DATA in one frame. opts: ends, pad.
+--- Returns DATA in one frame. opts: ends, pad.
 function h2.data(id, bytes, opts)
   opts = opts or {}
   local flags = opts.ends and h2.flags.ends or 0
@@ -145,7 +146,7 @@ function h2.data(id, bytes, opts)
   return h2.frame("data", flags, id, bytes)
 end
 
---- DATA in frames of `size` bytes.
+--- Returns DATA in frames of `size` bytes.
 function h2.data_in_parts(id, bytes, size, opts)
   local frames = {}
   for at = 1, math.max(#bytes, 1), size do
@@ -161,19 +162,19 @@ function h2.ping(payload) return h2.frame("ping", 0, 0, payload or "12345678") e
 function h2.pong(payload) return h2.frame("ping", h2.flags.ack, 0, payload) end
 function h2.goaway(last, code) return h2.frame("goaway", 0, 0, pack(last, 4) .. pack(h2.codes[code], 4)) end
 
---- A gRPC message.
+--- Returns a gRPC message.
 function h2.message(bytes, flag) return string.char(flag or 0) .. pack(#bytes, 4) .. bytes end
 
---- A whole unary call.
+--- Returns the frames of a unary call.
 function h2.call(id, path, bytes, changes)
   return h2.request(id, path, changes) .. h2.data(id, h2.message(bytes), { ends = true })
 end
 
 -- Header blocks that come ------------------------------------------------------------------------------------
 
-local known = setmetatable({}, { __mode = "v" }) -- without a dynamic table, a block always says the same
+local known = setmetatable({}, { __mode = "v" }) -- without a dynamic table, equal blocks have equal lines
 
---- The lines of a block, by name.
+--- Returns the lines of a header block, by name.
 function h2.read_block(bytes)
   local lines = known[bytes] or hpack.new(0):read(bytes)
   known[bytes] = lines
@@ -187,7 +188,7 @@ for name, v in pairs(h2.types) do names[v] = name end
 local code_names = {}
 for name, v in pairs(h2.codes) do code_names[v] = name end
 
---- Reads frames: a list of { type, flags, id, payload }, and what is left of the bytes.
+--- Returns a list of frames, { type, flags, id, payload }, and the rest of the bytes.
 function h2.frames(bytes)
   local frames, at = {}, 1
   while #bytes - at + 1 >= 9 do
@@ -203,8 +204,8 @@ end
 local reader = {}
 local reader_mt = { __index = reader }
 
---- Gathers what a server says: streams[id] = { headers, trailers, parts, is_ended, reset }, and of the connection
--- settings, acks, pongs, pings, goaways and windows.
+--- Returns a reader that collects the frames of a server: streams[id] = { headers, trailers, parts, is_ended, reset },
+-- and settings, acks, pongs, pings, goaways and windows of the connection.
 function h2.reader()
   return setmetatable({ rest = "", streams = {}, settings = nil, acks = 0, pongs = {}, pings = {}, goaways = {},
     windows = {} }, reader_mt)
@@ -281,7 +282,7 @@ function reader:feed(bytes)
   return self
 end
 
---- The whole messages in some bytes, and where the rest begins.
+--- Returns the complete messages in some bytes, and the position of the rest.
 function h2.read_messages(bytes)
   local list, at = {}, 1
   while #bytes - at + 1 >= 5 do
@@ -294,14 +295,14 @@ function h2.read_messages(bytes)
   return list, at
 end
 
---- The messages of a stream, and whether nothing is left of one.
+--- Returns the messages of a stream, and true if they are all its bytes.
 function reader:messages(id)
   local bytes = table.concat(self:stream(id).parts)
   local list, at = h2.read_messages(bytes)
   return list, at == #bytes + 1
 end
 
---- The messages of a stream that have come since the last time.
+--- Returns the messages of a stream since the last call.
 function reader:take(id)
   local stream = self:stream(id)
   local bytes = table.concat(stream.parts)
@@ -310,7 +311,7 @@ function reader:take(id)
   return list
 end
 
---- How a stream has ended: its status and text, or nothing.
+--- Returns the status and text with which a stream has ended; nothing if it is open.
 function reader:status(id)
   local trailers = self:stream(id).trailers
   if trailers and self:stream(id).is_ended then return tonumber(trailers["grpc-status"]), trailers["grpc-message"] end

@@ -13,14 +13,14 @@ local hand_mt = { __index = hand_methods }
 hand.HEADERS = { { ":status", "200" }, { "content-type", "application/grpc" } }
 hand.OK = { { "grpc-status", "0" } }
 
---- A client that has said hello and heard the settings, which are those of `settings`.
+--- Returns a server whose client has exchanged SETTINGS with it; `settings` are those of the server.
 function hand.new(options, settings)
   local one = setmetatable({
     client = core.client("spec", options, 0),
     now = 0,
-    parts = {},   -- by stream: what came of messages
-    windows = {}, -- by stream, or 0: what it was granted
-    resets = {},  -- by stream: a code
+    parts = {},   -- by stream: received bytes of messages
+    windows = {}, -- by stream, or 0: bytes that the client has granted
+    resets = {},  -- by stream: the code of a reset
     pings = 0,
     last_stream = -1,
   }, hand_mt)
@@ -43,7 +43,7 @@ function on.ping(self, frame)
   if frame.flags % 2 == 0 then self.pings = self.pings + 1 end
 end
 
---- Reads what the client says.
+--- Reads the frames of the client.
 function hand_methods:read()
   for _, frame in ipairs(h2.frames(self.client:pending())) do
     if on[frame.type] then on[frame.type](self, frame) end
@@ -51,7 +51,7 @@ function hand_methods:read()
   return self
 end
 
---- The messages of a stream that were said since.
+--- Returns the messages of a stream since the last call.
 function hand_methods:messages(stream)
   self:read()
   local bytes = self.parts[stream] or ""
@@ -60,7 +60,7 @@ function hand_methods:messages(stream)
   return list
 end
 
---- The requests of a Watch call that were made since.
+--- Returns the requests of a Watch call since the last call.
 function hand_methods:requests(stream)
   local list = self:messages(stream)
   for i, bytes in ipairs(list) do list[i] = core.decode("WatchRequest", bytes) end
@@ -72,7 +72,7 @@ function hand_methods:feed(...)
   return self
 end
 
---- Begins a Watch call, which is answered: its number and its stream.
+--- Begins a Watch call, and answers with headers. Returns the numbers of the call and of its stream.
 function hand_methods:watch(max_torn)
   local call = assert((self.client:watch(nil, max_torn or 2 ^ 20)), "no call, or not enough memory")
   self.last_stream = self.last_stream + 2
@@ -80,7 +80,7 @@ function hand_methods:watch(max_torn)
   return call, self.last_stream
 end
 
---- Answers of a Watch call.
+--- Sends answers of a Watch call.
 function hand_methods:answer(stream, ...)
   for _, answer in ipairs { ... } do
     self:feed(h2.data_in_parts(stream, h2.message(core.encode("WatchResponse", answer)), 16384))
@@ -88,7 +88,7 @@ function hand_methods:answer(stream, ...)
   return self
 end
 
---- The call has ended.
+--- Ends a call with a status.
 function hand_methods:finish(stream, status, text)
   local lines = { { "grpc-status", tostring(status or 0) }, text and { "grpc-message", text } }
   return self:feed(h2.headers(stream, lines, { ends = true })):read()
@@ -106,7 +106,7 @@ function hand.created(id, revision)
   return { header = hand.header(revision), watch_id = id, created = true }
 end
 
---- One event for each of the revisions, all of key "k" and of some value.
+--- Returns an answer with an event of the key "k" for each revision.
 function hand.events(id, revisions, more)
   local answer = { watch_id = id, events = {} }
   for i, revision in ipairs(revisions) do
@@ -117,7 +117,7 @@ function hand.events(id, revisions, more)
   return answer
 end
 
---- Of one watch, or of all, for -1.
+--- Returns the progress of a watch, or of all for the id -1.
 function hand.progress(id, revision) return { header = hand.header(revision), watch_id = id } end
 
 function hand.canceled(id, more)
@@ -128,7 +128,7 @@ end
 
 -- }======
 
---- Everything that a watch has received: revisions of events, and lists of other news.
+--- Returns everything that a watch has received: the revisions of events, and { kind, what, text } for the rest.
 function hand.take(sub)
   local list = {}
   while true do

@@ -1,7 +1,7 @@
 --- Finalizers that act in the middle of calls: at a chosen allocation of one call, or throughout a program.
 --
--- For separate programs, with the probe: each collection is a whole cycle, at the allocation that the probe was given;
--- there are no others. Each collection runs a finalizer. Its action is noted together with the binding in which it
+-- For separate programs, with the probe: garbage is collected only at the allocation that the probe was given, in a
+-- whole cycle. Each collection runs a finalizer. The program counts the finalizer's action for the binding in which it
 -- ran: the function of the core, of keywatch.uv or of keywatch.tls that was allocating memory.
 
 local compat = require "keywatch.support.compat"
@@ -54,7 +54,7 @@ end
 
 haunt.functions = functions
 
---- The name of the binding that the caller's caller has interrupted, if it is one.
+--- Returns the name of the binding in which the finalizer runs; nil if it runs between bindings.
 local function interrupted()
   for level = 3, 12 do
     local info = debug.getinfo(level, "fS")
@@ -67,7 +67,7 @@ end
 
 -- {====== Finalizers ======
 
-local act            -- what the next finalizer does, given the name of the binding
+local act            -- called by the next finalizer, with the name of the binding
 local acting = false
 
 local function leave_one()
@@ -81,8 +81,8 @@ local function leave_one()
   compat.sentinel(finalize)
 end
 
---- From now on collections come when they are asked for. LuaJIT's compiled code stays out of this: some versions do not
--- come out of a compiled loop over pairs inside of a finalizer.
+--- From now on garbage is collected only when the probe does so. LuaJIT's compiler is off: some versions hang in a
+-- compiled loop over pairs inside of a finalizer.
 function haunt.begin()
   if jit then
     jit.off()
@@ -95,8 +95,8 @@ function haunt.begin()
   leave_one()
 end
 
---- Calls a function, and has a finalizer do `what` at its n-th allocation, once. Returns whether the call has come so
--- far; the name of the binding where that was done; and what the call has raised, if it did.
+--- Calls a function, and has a finalizer call `what` once, at the n-th allocation. Returns true if there was such an
+-- allocation; the name of the binding in which it was; and the error of the call, if it has raised.
 function haunt.at(n, what, call, ...)
   local where
   act = function(binding)
@@ -110,11 +110,11 @@ function haunt.at(n, what, call, ...)
   return not is_missed, where, not ok and err or nil
 end
 
---- Calls a function, while finalizers do `what`, given the name of the binding, at every so many allocations. Returns
--- as pcall does.
+--- Calls a function, while finalizers call what(name of the binding) at every `every`-th allocation. Returns as pcall
+-- does.
 function haunt.all_along(every, what, call, ...)
   act = function(binding)
-    probe.collect_at(every, every) -- none for what is done here
+    probe.collect_at(every, every) -- not during `what`
     what(binding)
   end
   probe.collect_at(every, every)
@@ -126,12 +126,12 @@ end
 
 -- }======
 
--- {====== What a program of actions counts ======
+-- {====== Counts of actions ======
 
 local tally_methods = {}
 
---- Counts how often actions happened, by their names: inside of bindings, and between. `never` and `unclean` are lists
--- of words about what has failed.
+--- Returns counters of actions by name, inside of bindings and between them. `never` and `unclean` are lists of texts
+-- about failures.
 function haunt.tally()
   return setmetatable({ fired = {}, between = {}, never = {}, unclean = {} }, { __index = tally_methods })
 end
@@ -145,7 +145,7 @@ function tally_methods:count(action, binding)
   self.fired[action][binding] = (self.fired[action][binding] or 0) + 1
 end
 
---- Ends the program, after it has printed all that.
+--- Prints the counters and the failures. Ends the program if there are failures.
 function tally_methods:finish(actions)
   print("", "actions, the bindings where they happened, and how often; and how often between")
   for _, action in ipairs(actions) do

@@ -1,9 +1,9 @@
 --- A program that tries every binding with every action of a finalizer that could affect it, at each of its
 -- allocations.
 --
--- It prints each step before the step, so that a crash can be located; and at the end, how often each action happened,
--- in how many bindings. It fails if an action never happened in a binding that allocates memory and has the objects
--- for the action, or if a binding that needs a case has none.
+-- The program prints each step before the step, so that a crash can be located; and at the end, how often each action
+-- happened, in how many bindings. It fails if an action never happened in a binding that allocates memory and has the
+-- objects for the action, or if a binding that needs a case has none.
 
 local core = require "keywatch.core"
 
@@ -17,11 +17,11 @@ local function pack(...) return { n = select("#", ...), ... } end
 local LONG = ("x"):rep(300) -- not interned
 local NOW = 1000
 local GOAWAY = "\0\0\8\7" .. ("\0"):rep(13) -- a frame of HTTP/2
-local PAST = 500 -- allocations: no binding here makes as many
+local PAST = 500 -- allocations: more than any binding makes
 
 -- {====== Cases ======
 
-local cases = {} -- { binding =, setup = function(world) that returns what the binding is called with }
+local cases = {} -- { binding =, setup = function(world) that returns the arguments of the binding }
 
 local function case(binding, ...)
   assert(haunt.functions[binding], binding)
@@ -33,7 +33,7 @@ local function of(part, ...)
   return function(w) return w[part], unpack(arguments, 1, arguments.n) end
 end
 
--- The store: what succeeds, and what fails.
+-- The store: calls that succeed, and calls that fail.
 case("store:get", of("store", "k1"), of("store", "k1", { revision = 1 }))
 case("store:range", function(w) return w.store, "k", { prefix = true } end)
 case("store:range", function(w) return w.store, "k", { prefix = true, revision = 1 } end)
@@ -152,7 +152,7 @@ case("store:feed_from", function(w)
 end)
 case("store:announce_feed", of("replica", true))
 
--- A store with a disk, and one whose disk has failed: there every write fails.
+-- A store with a disk, and one whose disk has failed: every write to it fails.
 case("durable:read_on", of("durable", 1))
 case("durable:set_bell", function(w) return w.durable, w.loop:bell() end)
 for _, name in ipairs { "has_job", "work" } do case("durable:" .. name, of("durable", 1)) end
@@ -178,7 +178,7 @@ for _, part in ipairs { "durable", "broken" } do
   case("store:change_rows", function(w) return w[part], { { "t", "k1", LONG } } end)
 end
 
--- A store with a server on a loop, and a client who is about to write, and to compact what there is.
+-- A store with a server on a loop, and a client that is about to write and to compact.
 local function call(client, path, message, request)
   local number = client:call(path)
   client:send(number, core.encode(message, request))
@@ -360,7 +360,7 @@ end)
 case("store:load_content", function(w) return w.replica, world.CONTENT .. LONG, "k", "l" end)
 case("store:changed_revision", of "replica")
 
--- Messages, and what has no state.
+-- Messages, and functions without state.
 local REQUESTS = {
   get = { "k1" }, range = { "k", { prefix = true } }, put = { "k1", LONG }, delete = { "k", { prefix = true } },
   txn = { { success = { { put = "k1", value = LONG }, { get = "k1" } } } }, compact = { 5 }, lease_grant = { 5 },
@@ -406,9 +406,9 @@ case("core.kvs_crc", function() return "\18\3abc", 1, 1, 0 end)
 case("core.hash_password", function() return "word", 4 end)
 case("core.begin_hash", function() return "word", 4 end, function() return "wo\0rd", 4 end)
 case("hashing:result", function(w)
-  local function wait() while w.hashing:result() == nil do end end -- the thread ends by itself
+  local function wait() while w.hashing:result() == nil do end end -- until the thread has ended
   wait()
-  collectgarbage() -- the hash that the loop has seen: where it is still known, the next one allocates nothing
+  collectgarbage() -- frees the hash that the loop has seen: as long as it exists, the next one allocates nothing
   return w.hashing
 end)
 
@@ -483,13 +483,13 @@ case("channel:error", function(w)
   return w.channel
 end)
 
---- They belong to their thread, in which they are not closed.
+--- Objects of a server's thread. They have no cases: no finalizer closes them there.
 local ELSEWHERE = { ["this_thread:text"] = true, ["this_thread:report"] = true, ["this_thread:asked"] = true,
   ["this_thread:wakes"] = true }
 
 local has_case = {}
 for _, one in ipairs(cases) do has_case[one.binding] = true end
-for name in pairs(haunt.functions) do -- the others need nothing but their part
+for name in pairs(haunt.functions) do -- these need only their part
   local part = name:match "^([%l_]+):"
   if not has_case[name] and not ELSEWHERE[name] and (not part or world.is_part(part)) then
     case(name, part and of(part) or function() end)
@@ -499,11 +499,11 @@ end
 
 -- }======
 
-local tally = haunt.tally() -- `never`: bindings with an action which could have happened there
-local silent = {}           -- bindings that ask for no memory
+local tally = haunt.tally() -- `never`: bindings in which an action could have happened
+local silent = {}           -- bindings that allocate no memory
 
---- One call, in the middle of which an action happens. Returns whether the call has come so far; the binding where the
--- action happened; and what the call has raised.
+--- Makes a call, with an action at its n-th allocation. Returns true if there was such an allocation; the binding where
+-- the action happened; and the error of the call.
 local function try(one, action, n)
   local w = world.new()
   w.arguments = pack(one.setup(w))
@@ -517,7 +517,7 @@ local function try(one, action, n)
   return is_come_to, where, err
 end
 
---- An action at every allocation of a call. Returns whether it happened inside of the binding.
+--- Tries an action at every allocation of a call. Returns true if it happened inside of the binding.
 local function try_each(one, action)
   local is_within = false
   for n = 0, PAST do
@@ -534,7 +534,7 @@ local function try_each(one, action)
   error("there is no end of " .. one.binding)
 end
 
---- What a case raises when it is left alone, if it does.
+--- Returns the error of a case without any action; nil if it raises none.
 local function misuse_of(one)
   local w = world.new()
   local arguments = pack(one.setup(w))

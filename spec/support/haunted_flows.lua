@@ -1,8 +1,8 @@
 --- A program: tasks use stores, watches, clients and servers, while finalizers close, cancel, put and compact at
 -- allocations everywhere, inside of bindings and between them.
 --
--- A flow may fail because its objects were closed, with an error that says so. It must end, and leave nothing that
--- affects the next flow. The program prints each step before the step, and how often each action happened, in how many
+-- A flow may fail because its objects were closed, with an error that says so. It must end, and must not affect the
+-- next flow. The program prints each step before the step, and at the end how often each action happened, in how many
 -- bindings; it fails if an action never happened.
 
 local controller = require "keywatch.controller"
@@ -18,13 +18,13 @@ local CERT, KEY = require("keywatch.tls").self_sign { hosts = "127.0.0.1" }
 
 local DIRECTORY = rawget(_G, "KW_HAUNTED")
 local FAULTS = require("spec.support.dose").factor -- times as often
-local ROUNDS, PATIENT_ROUNDS = 25 * FAULTS, 5 * FAULTS -- of an action in a flow; and where a task may wait
+local ROUNDS, PATIENT_ROUNDS = 25 * FAULTS, 5 * FAULTS -- of an action in a flow; the second if tasks may wait for long
 local VIRTUAL_ROUNDS = 5 * FAULTS -- the same, in virtual time
 local MOST_TRIES = 300 -- in each flow, of an action that has not happened in any binding yet
-local SECONDS = 20                     -- after which what is waited for is taken for lost
-local FEW = 0.1                        -- the same, of a client whose server a finalizer may have closed
+local SECONDS = 20                     -- after which a wait fails
+local FEW = 0.1                        -- the same, if a finalizer may have closed the server
 
--- What gives something back at the end of a run would wait for a server that is gone.
+-- At the end of a run, objects that release keys or leases would wait for a server that is gone.
 local d = driver.get()
 local shield = d.shield
 function d.shield(seconds, ...) return shield(math.min(seconds, FEW), ...) end
@@ -39,10 +39,10 @@ local function fill(store)
   for i = 1, 5 do assert(store:put("k" .. i, "value")) end
 end
 
---- Returns what a watch has given, or raises why it has not: nothing comes, without an error, once it is closed.
+--- Returns the result of a watch, or raises its error. A closed watch returns neither.
 local function given(result, err) return result or error(err or "the watch is closed", 0) end
 
---- Every event of a watch, until the one of the last key has come.
+--- Reads a watch until the event of the last key.
 local function read(w)
   repeat
     local event = given(w.watch:next(w.seconds))
@@ -80,7 +80,7 @@ flow("a cache of a store is used", function(w)
   assert(t["1"] == "value")
 end)
 
---- Turns the loop until a handler was called so often, or is closed.
+--- Turns the loop until a handler was called n times, or is closed.
 local function await_calls(w, n)
   local deadline = keywatch.now() + w.seconds
   while w.handler:status().calls < n do
@@ -90,7 +90,7 @@ local function await_calls(w, n)
   end
 end
 
---- An informer of x with an index and two handlers, one of which is slow and full soon.
+--- Opens an informer of x with an index and two handlers, one of which is slow and has a small queue.
 local function inform(w, x)
   w.informer = assert(x:informer("k", {
     transform = function(object) return { object } end,
@@ -110,7 +110,7 @@ local function inform(w, x)
   assert(w.handler:wait_synced(w.seconds))
 end
 
---- Reads an informer that knows of all keys.
+--- Reads an informer that has all keys.
 local function read_informer(w)
   assert(w.informer:get("k1"))
   for key, object in w.informer:each() do assert(key and object[1]) end
@@ -135,7 +135,7 @@ flow("a store has an informer", function(w)
   w.informer:close()
 end)
 
---- Two workers of a queue, until all that was added is done. Some items come again, later, or move to another lane.
+--- Runs two workers of a queue until all items are done. Some items are added again, later, or with another priority.
 local function work(w)
   for item in function() return (w.queue:get(w.seconds)) end do
     local ok, err = pcall(keywatch.sleep, 0)
@@ -222,7 +222,7 @@ flow("a store is watched", function(w)
   w.watch:close()
 end)
 
---- Two tasks of a scope, one of which sends to the other, and the channel that they use.
+--- Starts two tasks of a scope, one of which sends to the other through a channel.
 local function converse(w, scope)
   local n = 0
   w.task = scope:spawn(function()
@@ -387,7 +387,7 @@ local function await_leader(w, one)
   end
 end
 
---- Stops an elector. If that takes too long the server may be closed.
+--- Stops an elector. The stop may time out if the server is closed.
 local function stop(w, one)
   local ok, err = one:stop(w.seconds)
   if not ok then error(err, 0) end
@@ -395,7 +395,7 @@ local function stop(w, one)
   assert(not one:is_leader(), "an idle elector leads")
 end
 
---- Has two electors of x lead, one after the other.
+--- Lets two electors of x lead, one after the other.
 local function elect(w, x)
   for name, id in pairs { elector = "a", rival = "b" } do
     w[name] = require("keywatch.controller").elector {
@@ -423,17 +423,17 @@ flow("a server has electors", function(w)
   w.client:close()
 end, true)
 
---- Waits until a manager has its controller write a key, unless one of them ends before.
+--- Waits until the controller of a manager has written a key, unless one of them ends first.
 local function await_work(w, x)
   local deadline = keywatch.now() + w.seconds
   while w.manager:status().state == "started" and not x:get("made of k1", { timeout = w.seconds }) do
     if w.has_stopped then return end
     if keywatch.now() > deadline then error({ code = "timeout" }, 0) end
-    keywatch.sleep(0.01) -- a loop without a rest would have finalizers compact all the time
+    keywatch.sleep(0.01) -- without a pause, finalizers would compact all the time
   end
 end
 
---- Has a manager lead, and run a controller and two tables over what x has.
+--- Lets a manager lead, and run a controller and two tables over the keys of x.
 local function manage(w, x)
   fill(w.store)
   local started, stopped = 0, 0
@@ -514,7 +514,7 @@ flow("a server answers by Lua", function(w)
   join(w)
 end, true)
 
---- A flow in a world of the testing kit, in virtual time, whose server has the store.
+--- Returns a flow in a world of virtual time, whose server has the store.
 local function virtual_flow(name, run_it)
   flow(name, run_it, true)
   flows[#flows].is_virtual = true
@@ -558,7 +558,7 @@ end)
 
 -- }======
 
--- {====== What finalizers do ======
+-- {====== Actions of finalizers ======
 
 local function closing(part) return { "close of " .. part, part, function(w) w[part]:close() end } end
 
@@ -618,7 +618,7 @@ for i, one in ipairs(actions) do actions[i] = { name = one[1], part = one[2], ac
 
 local tally = haunt.tally()
 
---- True if a wait may be in vain: a client whose server is gone tries again, until its timeout.
+--- True if a call may take until its timeout: a client whose server is gone retries.
 local function is_patient(one, action)
   return one.has_client and not one.is_virtual and (action.part == "server" or action.part == "store")
 end
@@ -635,7 +635,7 @@ local function close(w)
   end
 end
 
---- Runs a flow in virtual time. Its store is that of the world's server.
+--- Runs a flow in virtual time, with the store of the world's server.
 local function run_virtual(fn, w)
   w.store:close()
   testing.run(function(world)
@@ -644,14 +644,14 @@ local function run_virtual(fn, w)
   end, { leftovers = "cancel" })
 end
 
---- A flow and its world's end, as a task of a run of its own.
+--- Runs a flow, and closes its world, as a task.
 local function run(w, one)
   local ok, err = pcall(one.is_virtual and run_virtual or keywatch.run, one.run, w)
   close(w)
   if not ok then error(err, 0) end
 end
 
---- How far a flow goes: the number of its allocations, about.
+--- Returns the approximate number of allocations of a flow.
 local function length_of(one)
   local n = 1
   while haunt.at(n, function() end, run, new_world(), one) do n = n * 2 end
@@ -665,7 +665,7 @@ end
 
 local function blame(what, err) table.insert(tally.unclean, what .. ": " .. tostring(err)) end
 
---- One action at one allocation.
+--- Tries one action at one allocation.
 local function try(one, action, n)
   local w, began = new_world(is_patient(one, action) and FEW), keywatch.now()
   local _, where, err = haunt.at(n, function(binding)
@@ -678,9 +678,9 @@ local function try(one, action, n)
   if keywatch.now() - began >= SECONDS then blame(what, ("waits in vain, and then: %s"):format(tostring(err))) end
 end
 
-local lengths, parts_of = {}, {} -- by flow: its length, and the world that it has made
+local lengths, parts_of = {}, {} -- by flow: its number of allocations, and its world
 
---- Continues an action that chance has kept out of all bindings.
+--- Tries an action more often that has not happened in a binding yet.
 local function insist(action)
   for _ = 1, MOST_TRIES do
     for _, one in ipairs(flows) do
@@ -690,7 +690,7 @@ local function insist(action)
   end
 end
 
---- All actions for which the flow has a part.
+--- Tries all actions for which the flow has a part.
 local function try_all(one, parts)
   local length = length_of(one)
   lengths[one], parts_of[one] = length, parts
@@ -706,7 +706,7 @@ local function try_all(one, parts)
   end
 end
 
---- Harmless actions, again and again: the flow has to succeed.
+--- Runs a flow with harmless actions throughout: it must succeed.
 local function try_through(one)
   print(one.name, "put and compact all along")
   io.stdout:flush()
@@ -720,14 +720,14 @@ local function try_through(one)
   if not ok and not haunt.is_clean(err) then blame(one.name .. ", all along", err) end
 end
 
-log.set_level("fatal") -- controllers and electors log what a finalizer has closed
+log.set_level("fatal") -- controllers and electors log errors of closed objects
 haunt.begin()
 for _, one in ipairs(flows) do
   local w = new_world()
-  run(w, one) -- what is loaded late is there
+  run(w, one) -- loads modules that are loaded late
   try_all(one, w)
   try_through(one)
-  run(new_world(), one) -- as if nothing had happened
+  run(new_world(), one) -- the flow still works
 end
 
 for _, action in ipairs(actions) do

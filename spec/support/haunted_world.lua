@@ -35,7 +35,7 @@ function make.replica()
   return store
 end
 
---- The state of a feed, with a page.
+--- Makes the state of a feed, with a page.
 function make.feed_state()
   local state = core.feed_state("k", "l")
   local kv = { key = "k1", value = "v", create_revision = 1, mod_revision = 2, version = 1 }
@@ -45,7 +45,7 @@ end
 
 world.CONTENT = DIRECTORY .. "/content" -- the path of a file with the content of the replica
 
---- A writer of the content of the replica, which has begun.
+--- Makes a writer of the replica's content, which has begun.
 function make.content_writer(w)
   local writer = assert(core.content_writer(world.CONTENT))
   assert(w.replica:write_content(writer, "k", "l", "1", 1))
@@ -63,7 +63,7 @@ local function open_durable(name)
   return store
 end
 
---- A store on the disk, with a write that waits there: its ticket.
+--- Makes a store on disk with a write that waits for the disk. Returns its ticket.
 function make.durable(w)
   local store = open_durable "store"
   core.probe.hold_disk(store, true)
@@ -71,7 +71,7 @@ function make.durable(w)
   return store
 end
 
---- One whose disk has failed, and the ticket of a write that has failed with it.
+--- Makes a store whose disk has failed, and returns the ticket of a failed write.
 function make.broken(w)
   local store = open_durable "broken"
   core.probe.fail_disk(store, "storage")
@@ -114,7 +114,7 @@ local function move(from, to)
   if bytes ~= "" then to:feed(bytes, NOW) end
 end
 
---- Moves bytes. Calls of the method are Lua's to answer; it lets all others proceed.
+--- Moves bytes between client and server. Calls of the Lua method stay unanswered; others proceed.
 function world.pump(w)
   local server, peer, client = w.server, w.peer, w.client
   for _ = 1, 4 do
@@ -127,7 +127,7 @@ function world.pump(w)
   end
 end
 
---- The numbers of a call: the client's, and the server's.
+--- Begins a call. Returns its numbers at the client and at the server.
 function make.call(w)
   local client = w.client
   local call = { client = assert((client:call(METHOD, { name = "value" }))) }
@@ -137,7 +137,7 @@ function make.call(w)
   return call
 end
 
---- A call whose end has come to the client.
+--- Returns a call that has ended at the client.
 function make.ended(w)
   local call = w.call
   w.server:send(call.server, "answer")
@@ -191,7 +191,7 @@ function make.tls_client() return assert(tls.client { ca = CERT }) end
 
 function make.tls_server() return assert(tls.server { cert = CERT, key = KEY }) end
 
---- A client's channel after its handshake, with something to read and something to write; the other end is far_channel.
+--- Makes a client's TLS channel after the handshake, with bytes to read and to write; the other end is far_channel.
 function make.channel(w)
   local near, far = assert(w.tls_client:connect("localhost")), assert(w.tls_server:accept())
   rawset(w, "channel", near)
@@ -232,14 +232,14 @@ local CLOSED = { "feed_state", "content_writer", "hashing", "subscription", "wat
   "server", "listener", "store", "replica", "durable", "broken", "loop", "channel", "far_channel", "tls_client",
   "tls_server" }
 
---- Closes what there is.
+--- Closes all objects of a world.
 function world.close(w)
   for _, part in ipairs(CLOSED) do
     if rawget(w, part) then w[part]:close() end
   end
 end
 
---- Looks at what is still open.
+--- Checks the objects that are still open.
 function world.check(w)
   for _, part in ipairs { "store", "replica" } do
     local store = rawget(w, part)
@@ -247,7 +247,7 @@ function world.check(w)
   end
 end
 
--- {====== What finalizers do ======
+-- {====== Actions of finalizers ======
 
 local function empty(value)
   if type(value) ~= "table" then return end
@@ -257,7 +257,7 @@ local function empty(value)
   end
 end
 
---- Each with the part that it is done to.
+--- The actions, each with the part that it needs.
 local ACTIONS = {
   { "put", "store", function(w) w.store:put("k1", "by a finalizer") end },
   { "compact", "store", function(w) w.store:compact(w.store:status().revision, { physical = true }) end },
@@ -291,7 +291,7 @@ for _, part in ipairs(CLOSED) do
   table.insert(world.actions, { name = "close of " .. part, part = part, act = function(w) w[part]:close() end })
 end
 
---- Whether what `setup` makes has a part.
+--- True if `setup` makes a part.
 function world.has(setup, part)
   local w = world.new()
   setup(w)

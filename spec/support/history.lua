@@ -5,7 +5,7 @@ local new_request = require("spec.support.request").new
 local methods = {}
 local meta = { __index = methods }
 
---- Few keys, so that they meet often: prefixes of each other, zeros, 0xff endings, bytes of any kind.
+--- Few keys, so that requests often have the same one: prefixes of each other, zeros, 0xff endings, bytes of any kind.
 local few_keys = {
   "a", "aa", "ab", "a\0", "a\255", "a\255\255", "a\255\255b", "b", "b\0", "b\0\0", "c", "c/", "c/1", "c/10", "c/2",
   "\0", "\0\0", "\0a", "\1\2\3", "\127", "\128\0\200", "\255", "\255\255", "\255a", ("long"):rep(60),
@@ -17,10 +17,10 @@ local function many_keys(n)
   return keys
 end
 
---- Prefixes that mean several keys, one or none.
+--- Prefixes of several keys, of one key or of none.
 local prefixes = { "", "a", "a\255", "b", "c/", "c/1", "many/", "many/01", "many/1", "\0", "\255", "\255\255", "none" }
 
---- Given as text: the VM may have no number for them.
+--- Lease ids. Large ones are texts: the VM may not be able to represent the numbers.
 local lease_ids = { 1, 2, 3, 4, 5, 6, 7, -8, "9", "9007199254740993", "-9223372036854775808", "9223372036854775807" }
 
 local ttls = { -3, 0, 1, 2, 3, 3, 5, 8, 20, 60, 9000000000, 9000000001 }
@@ -57,7 +57,7 @@ function methods:value()
   }()
 end
 
---- A revision of the past, now and then one that cannot be read; mostly none.
+--- Returns a past revision, sometimes one that cannot be read; mostly nil.
 function methods:revision(model)
   local random = self.random
   if random:one_in(2) then return nil end
@@ -70,12 +70,12 @@ function methods:revision(model)
   }
 end
 
---- Any number that revisions, and versions, could be compared with.
+--- Returns a number to compare revisions and versions with.
 function methods:number(model)
   return self.random:weighted { { 2, self.random:between(0, 4) }, { 3, self.random:between(0, model.revision + 1) } }
 end
 
---- A key, and options that make it a span.
+--- Returns a key, and options that make it a span.
 function methods:span(options)
   local random = self.random
   local kind = random:weighted { { 4, "point" }, { 4, "prefix" }, { 4, "range_end" }, { 2, "from_key" } }
@@ -98,7 +98,7 @@ function methods:lease_id(model)
   return self.random:pick(lease_ids)
 end
 
--- The operations, as the fields that a transaction's operation has -----------------------------------------
+-- Operations, with the fields of a transaction's operation --------------------------------------------------
 
 function methods:put_fields(model)
   local fields = {
@@ -121,7 +121,7 @@ end
 
 function methods:get_fields(model) return self:key(), { revision = self:revision(model) } end
 
---- What range and each have in common.
+--- Returns the fields that range and each have in common.
 function methods:read_fields(model)
   return self:span {
     revision = self:revision(model),
@@ -148,7 +148,7 @@ end
 
 local targets = { "version", "create_revision", "mod_revision", "value", "lease" }
 
---- A guess at a field of a key: mostly right.
+--- Guesses the value of a field of a key; mostly right.
 function methods:guess(model, key, target)
   local kv = model:kv_at(model.revision, key)
   if kv and not self.random:one_in(3) then return kv[target] end
@@ -206,7 +206,7 @@ function make.get(self, model) return new_request("get", self:get_fields(model))
 function make.range(self, model) return new_request("range", self:range_fields(model)) end
 function make.txn(self, model) return new_request("txn", self:txn(model, 0)) end
 
---- A key that comes and goes in one revision: nested transactions may do that, one after the other.
+--- A transaction that puts and deletes a key in one revision, in two nested transactions.
 function make.fleeting(self, model)
   local key, fields = self:put_fields(model)
   fields.put = key
@@ -226,7 +226,7 @@ function make.each(self, model)
   return new_request("each", key, fields)
 end
 
---- Mostly somewhere in the past that is left, at times again where it was or in the future.
+--- A compaction: mostly at a revision that is left in history, at times at the current revision or the next one.
 function make.compact(self, model)
   local random = self.random
   local oldest = math.max(model.compact_revision, 0)
@@ -269,8 +269,8 @@ weights = {
   { 2, "remaining" }, { 2, "lease_keys" }, { 1, "leases" },
 }
 
---- The next request for a store that is in the state of the model. While an alarm is armed no time passes: the
--- expiry of leases is not what alarms are about.
+--- Returns the next request for a store in the state of the model. While an alarm is armed no time passes, so that
+-- no lease expires.
 function methods:next(model)
   local alarm = next(model.armed)
   if alarm and self.random:one_in(8) then return new_request("disarm", alarm) end
@@ -280,7 +280,7 @@ function methods:next(model)
   return make[verb](self, model)
 end
 
---- A request that may change something other than by compaction.
+--- Returns a request that may change something, but is not a compaction.
 function methods:next_change(model)
   return make[self.random:weighted {
     { 30, "put" }, { 8, "delete" }, { 20, "txn" }, { 3, "fleeting" },
@@ -288,7 +288,7 @@ function methods:next_change(model)
   }](self, model)
 end
 
---- A request that only reads.
+--- Returns a request that only reads.
 function methods:next_read(model)
   return make[self.random:weighted { { 2, "get" }, { 5, "range" }, { 2, "each" } }](self, model)
 end

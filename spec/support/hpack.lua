@@ -1,7 +1,7 @@
 --- Encodes header blocks with the whole static table and a dynamic table (RFC 7541).
 
 local TABLE_SIZE = 4096 -- what a client may use by default
-local ENTRY_SIZE = 32   -- besides name and value
+local ENTRY_SIZE = 32   -- in addition to name and value
 
 local STATIC = [[
 :authority|:method GET|:method POST|:path /|:path /index.html|:scheme http|:scheme https|:status 200|:status 204|
@@ -16,7 +16,7 @@ server|set-cookie|strict-transport-security|transfer-encoding|user-agent|vary|vi
 local static_table = {}
 for name, value in STATIC:gmatch("([^%s|]+) ?([^|]*)|") do static_table[#static_table + 1] = { name, value } end
 
--- The symbols of each length of HPACK's Huffman code, which is canonical, as far as a header may have them.
+-- HPACK's Huffman code, which is canonical: the symbols of each length, of those that occur in headers.
 local lengths = {
   [5] = "012aceiost", [6] = " %-./3456789=A_bdfghlmnpru", [7] = ":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz", [8] = "&*,;XZ",
   [10] = "!\"()?", [11] = "'+|", [12] = "#>", [13] = "\0$@[]~", [14] = "^}", [15] = "<`{", [19] = "\\",
@@ -78,8 +78,8 @@ end
 local reader = {}
 local reader_mt = { __index = reader }
 
---- Reads the blocks of one connection, which must be all that come, and in order. The dynamic table may have so many
--- bytes at most.
+--- Returns a reader for the header blocks of one connection, which must get all blocks, in order. The dynamic table has
+-- at most `most` bytes.
 local function new(most)
   most = most or TABLE_SIZE
   return setmetatable({ entries = {}, size = 0, max_size = most, most = most }, reader_mt) -- the newest entry is first
@@ -113,7 +113,7 @@ local function read_literal(self, bytes, at, bits)
   return name, value, at
 end
 
---- Where the next line begins, and the line, if this is one.
+--- Reads a line. Returns the position of the next one, and name and value, unless the line sets the size of the table.
 local function read_line(self, bytes, at)
   local first = bytes:byte(at)
   if first >= 128 then
@@ -130,7 +130,7 @@ local function read_line(self, bytes, at)
   return next_at, name, value
 end
 
---- The lines of a block, by name.
+--- Returns the lines of a block, by name.
 function reader:read(bytes)
   local lines, at = {}, 1
   while at <= #bytes do

@@ -1,4 +1,4 @@
---- A client of HTTP/1.1, for specs with a web server: persistent connections, and answers that are awaited.
+--- A client of HTTP/1.1, for specs with a web server: persistent connections, and calls that wait for answers.
 
 local uv = require "spec.support.luv"
 
@@ -11,7 +11,7 @@ local meta = { __index = methods }
 
 local REQUEST = "%s %s HTTP/1.1\r\nHost: stage\r\nContent-Length: %d\r\n\r\n%s"
 
---- Takes the body of chunks that begins at a place of a text. Returns the body and where it ends; nil: more must come.
+--- Decodes a chunked body from a position of a text on. Returns the body and its end; nil if it is incomplete.
 local function take_chunks(text, at)
   local parts = {}
   while true do
@@ -25,7 +25,7 @@ local function take_chunks(text, at)
   end
 end
 
---- Takes one answer from the front of a text. Returns { status, head, body } and the rest; nil: more must come.
+--- Takes one answer from the front of a text. Returns { status, head, body } and the rest; nil if it is incomplete.
 local function take_answer(text)
   local _, stop = text:find("\r\n\r\n", 1, true)
   if not stop then return nil end
@@ -51,7 +51,7 @@ function http.connect(where)
   local is_path = type(where) == "string"
   local self = setmetatable({
     socket = is_path and uv.new_pipe(false) or uv.new_tcp(),
-    text = "",       -- what has come and was not taken
+    text = "",       -- received bytes that were not taken
     is_over = false, -- the server has ended the connection, or refused it
   }, meta)
   local function on_connect(err)
@@ -65,13 +65,13 @@ function http.connect(where)
   return self
 end
 
---- Sends a request: GET, or POST if there is a body. A connection may send several before it waits.
+--- Sends a request: GET, or POST if there is a body. A connection may send several requests before it waits.
 function methods:send(path, body)
   if self.is_over then return end
   self.socket:write(REQUEST:format(body and "POST" or "GET", path, #(body or ""), body or ""))
 end
 
---- Waits for the next answer. Returns nil if the connection has ended before.
+--- Waits for the next answer. Returns nil if the connection ends first.
 function methods:wait(seconds)
   local answer, rest
   local is_in_time = process.turn_until(function()

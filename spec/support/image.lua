@@ -8,7 +8,7 @@ local shell = require "spec.support.shell"
 local PIECE = 1048576
 local SUM = 32
 
---- Waits until a snapshot is whole, or has failed; what is_ready says then.
+--- Waits until a snapshot is complete, or has failed. Returns the result of is_ready.
 local function await(snapshot)
   local is_ready, err = snapshot:is_ready()
   while is_ready == false do
@@ -18,7 +18,7 @@ local function await(snapshot)
   return is_ready, err
 end
 
---- The bytes of an image, with its sum.
+--- Returns the bytes of an image, with its checksum.
 local function read(snapshot)
   local pieces, at, all = {}, 0, snapshot:size() + SUM
   while at < all do
@@ -29,7 +29,7 @@ local function read(snapshot)
   return table.concat(pieces)
 end
 
---- The image of a store.
+--- Returns the image of a store.
 local function take(store)
   local snapshot = assert(store:open_snapshot())
   assert(await(snapshot))
@@ -44,13 +44,14 @@ local function write(path, bytes)
   file:close()
 end
 
---- A directory that is removed by the function that is returned beside it.
+--- Makes a directory. Returns its path, and a function that removes it.
 local function scratch()
   local directory = shell.must("mktemp -d")
   return directory, function() shell.must("rm -rf " .. directory) end
 end
 
---- An image, as a new store in a directory below `scratch`; and what was said of it. Or nil and an error.
+--- Restores an image to a new store in `directory`. Returns the store and the results of the restore; or nil and an
+-- error.
 local function restore(bytes, directory, skip_hash)
   write(directory .. "/image", bytes)
   local restored, err = core.restore(directory .. "/image", directory .. "/data", skip_hash)
