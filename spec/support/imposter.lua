@@ -1,10 +1,10 @@
 --- A scripted server, on the network of a world of virtual time (keywatch.testing), which must be open. The server ends
 -- with the world.
 --
--- Behaviours are a table by paths; "*" is for all others, which are unknown methods without it, and "connection" for
--- what is done on every new connection, which is to send empty SETTINGS unless it is given. A behaviour is Lua text
--- with `stream` and `conn` in it, see spec/support/imposter_connection.lua, whose globals are those of the imposter
--- (`env`); or a list of the name and the arguments of a part, see spec/support/imposter_parts.lua:
+-- Behaviours are a table by paths. "*" is the behaviour of all other paths, which are unknown methods without it.
+-- "connection" is that of every new connection; by default it sends empty SETTINGS. A behaviour is Lua text that uses
+-- `stream` and `conn`, see spec/support/imposter_connection.lua, and the globals in the imposter's `env`; or a list of
+-- the name and the arguments of a part, see spec/support/imposter_parts.lua:
 --
 --   imposter.start {
 --     ["/etcdserverpb.KV/Range"] = { "reply", { count = 7 } },
@@ -12,13 +12,13 @@
 --     connection = { "settings", { max_concurrent_streams = 1 } },
 --   }
 --
--- Otherwise the server behaves correctly: it accepts every request, acknowledges SETTINGS, answers PINGs and updates
--- windows.
+-- In all other respects the server is correct: it accepts every request, acknowledges SETTINGS, answers PINGs and
+-- updates windows.
 --
--- `connections` and `calls` are those so far, in the order in which they began. A connection is { is_open, has_ended,
--- text (what came, if it was no HTTP/2), frames (counts by h2's names), settings (by number), goaways, pings, pongs };
--- a call is { connection (its number), id, path, headers, messages (tables, or bytes that are none), has_ended, reset
--- (the code) }. `conns` are the connections themselves.
+-- `connections` and `calls` are records, in the order of their begin. A connection is { is_open, has_ended, text
+-- (received bytes that are not HTTP/2), frames (counts by h2's names), settings (by number), goaways, pings, pongs }; a
+-- call is { connection (its number), id, path, headers, messages (tables, or malformed bytes), has_ended, reset (the
+-- code) }. `conns` are the connections themselves.
 
 local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"
@@ -28,7 +28,7 @@ local parts = require "spec.support.imposter_parts"
 
 local PATIENCE = 120  -- seconds, in virtual time
 local POLL = 0.001
-local LATENCY = 0.001 -- seconds: so time passes, however much is said
+local LATENCY = 0.001 -- seconds: so that time passes during a flood
 
 local imposter_methods = {}
 local imposter_mt = { __index = imposter_methods }
@@ -36,7 +36,7 @@ local imposter_mt = { __index = imposter_methods }
 local function say_first(conn) conn:settings() end
 local function refuse(stream) stream:status(12, "unknown method " .. stream.path) end
 
---- Starts one. It has url, address and port. The network takes it for a server of the core.
+--- Starts an imposter, with the fields url, address and port. The network treats it like a server of the core.
 local function start(behaviours)
   local network = driver.get().network or error("an imposter needs a world of virtual time", 2)
   local self = setmetatable({ connections = {}, calls = {}, conns = {}, behaviours = {}, tasks = {}, signals = {},
@@ -49,19 +49,19 @@ local function start(behaviours)
   return self
 end
 
---- Replaces the behaviours that are given, for calls and connections to come.
+--- Replaces the given behaviours, for later calls and connections.
 function imposter_methods:behave(behaviours)
   for path, said in pairs(behaviours) do self.behaviours[path] = parts.make(said, self.env) end
 end
 
---- From now on what is said takes so many seconds, in either direction.
+--- Sets the latency in both directions, in seconds.
 function imposter_methods:slow(seconds) self.latency, self.network:place(self).latency = seconds, seconds end
 
 --- Signals a name: stream:wait(name) returns, now and at any later call.
 function imposter_methods:signal(name) self.signals[name] = true end
 
---- Waits until an expression with `connections` and `calls` in it is true, and returns its value; one that fails is not
--- true yet. `turn`, if given, is called again and again during the wait.
+--- Waits until a Lua expression that uses `connections` and `calls` is true, and returns its value. An expression that
+-- raises is not true yet. `turn`, if given, is called repeatedly during the wait.
 function imposter_methods:await(expression, turn)
   local value_of = assert(load("local connections, calls = ... return " .. expression))
   local deadline = keywatch.now() + PATIENCE
@@ -74,10 +74,10 @@ function imposter_methods:await(expression, turn)
   error("what was waited for has not come: " .. expression, 2)
 end
 
---- Waits until its first connection has ended.
+--- Waits until the first connection has ended.
 function imposter_methods:await_end() self:await("connections[1].has_ended or not connections[1].is_open") end
 
---- The calls of a path.
+--- Returns the calls of a path.
 function imposter_methods:calls_of(path)
   local list = {}
   for _, call in ipairs(self.calls) do list[#list + 1] = call.path == path and call or nil end
@@ -86,9 +86,9 @@ end
 
 function imposter_methods:close() self.network:release(self) end
 
--- {====== What the network calls ======
+-- {====== Methods for the network ======
 
---- The server's side of a new connection.
+--- Returns the server's side of a new connection.
 function imposter_methods:accept()
   local conn = connection.new {
     number = #self.conns + 1,
@@ -101,7 +101,7 @@ function imposter_methods:accept()
   return conn
 end
 
---- Resumes all behaviours that can continue. Returns when the next one can, if that depends on time.
+--- Resumes all behaviours that can continue. Returns the time of the next one that waits for a time, or nil.
 function imposter_methods:step() return connection.turn(self.tasks) end
 
 -- }======

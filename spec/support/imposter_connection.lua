@@ -18,10 +18,10 @@ local h2 = require "spec.support.h2"
 local hpack = require "spec.support.hpack"
 local stem = require "spec.support.stem"
 
-local FRAME = 16384        -- bytes that every client takes
-local WINDOW = 65535       -- unless the client says otherwise
+local FRAME = 16384        -- bytes of a frame that every client accepts
+local WINDOW = 65535       -- the default of HTTP/2
 local MAX_STREAM = 2 ^ 31 - 1
-local UNSENT = 2 ^ 20      -- bytes in a queue that is full
+local UNSENT = 2 ^ 20      -- bytes in a full queue
 
 -- {====== Tasks ======
 
@@ -34,7 +34,7 @@ end
 
 local function is_ready_at_once() return true end
 
---- A behaviour begins at the next turn.
+--- Starts a behaviour in the next turn.
 local function start_task(conn, behave, it)
   local task = { conn = conn, is_ready = is_ready_at_once, thread = coroutine.create(function() behave(it) end) }
   table.insert(conn.owner.tasks, task)
@@ -54,8 +54,8 @@ local function resume_some(tasks)
   return has_resumed
 end
 
---- Resumes all tasks that can continue. Those of connections that have ended are forgotten. Returns the earliest time
--- at which another one can.
+--- Resumes all tasks that can continue, and drops those of ended connections. Returns the earliest time at which
+-- another task can continue; nil if none waits for a time.
 local function turn(tasks)
   while resume_some(tasks) do end -- luacheck: ignore 542
   local earliest
@@ -67,7 +67,7 @@ end
 
 -- }======
 
--- {====== What a connection says ======
+-- {====== Sending on a connection ======
 
 local conn_methods = {}
 local conn_mt = { __index = conn_methods }
@@ -81,22 +81,22 @@ function conn_methods:raw(bytes)
   self.n_said = self.n_said + #bytes
 end
 
---- By their names, as of h2.settings.
+--- Sends SETTINGS, by the names of h2.settings.
 function conn_methods:settings(values) self:raw(h2.settings(values or {})) end
 
 function conn_methods:ping(payload) self:raw(h2.ping(payload)) end
 
---- The last stream is the last that there may be, unless it is given.
+--- Sends GOAWAY. `last` is by default the largest stream id.
 function conn_methods:goaway(code, last, text)
   self:raw(h2.frame("goaway", 0, 0, h2.pack(last or MAX_STREAM, 4) .. h2.pack(code_of(code), 4) .. (text or "")))
 end
 
---- "close": a FIN after what was said, unless it is given; "reset": a RST when that has come.
+--- Ends the connection, after the unsent bytes: `how` is "close" for a FIN, the default, or "reset" for a RST.
 function conn_methods:close(how)
   if self.record.is_open then self.record.is_open, self.is_reset = false, how == "reset" end
 end
 
---- Waits until something is so.
+--- Waits until is_so() is true.
 function conn_methods.wait(_, is_so) coroutine.yield(is_so) end
 
 function conn_methods.sleep(_, ms)
@@ -104,7 +104,7 @@ function conn_methods.sleep(_, ms)
   coroutine.yield(function() return keywatch.now() >= at end, at)
 end
 
---- Waits until the network has taken nearly all of what was said.
+--- Waits until the network has taken nearly all unsent bytes.
 function conn_methods:drain()
   local function is_so() return self.unsent_size < UNSENT end
   if not is_so() then self:wait(is_so) end
@@ -112,7 +112,7 @@ end
 
 -- }======
 
--- {====== What a stream says ======
+-- {====== Sending on a stream ======
 
 local stream_methods = {}
 local stream_mt = { __index = stream_methods }
@@ -125,14 +125,14 @@ local function new_stream(conn, id, request)
     request = request,
     record = { connection = conn.number, id = id, path = request[":path"], headers = request, messages = {},
       has_ended = false, reset = nil },
-    rest = "",           -- what came and is no whole message
-    taken = 0,           -- messages of the record that receive has given
+    rest = "",           -- bytes of an incomplete message
+    taken = 0,           -- messages of the record that receive has returned
     window = conn.initial_window,
-    has_headers = false, -- they were sent
+    has_headers = false, -- the headers were sent
   }, stream_mt)
 end
 
---- Lines by their names in the order of these, or a list of { name, value } as it is; false leaves one out.
+--- Returns a list of { name, value }: `lines`, if it is one; or `ordinary`, changed by name. False removes a line.
 local function list_of(lines, ordinary)
   if lines and lines[1] then return lines end
   local all, names, list = {}, {}, {}
@@ -153,10 +153,10 @@ end
 
 local HEADERS = { [":status"] = "200", ["content-type"] = "application/grpc" }
 
---- Those of an answer, and what changes them.
+--- Sends the headers of an answer, with changes.
 function stream_methods:headers(lines, ends) send_block(self, list_of(lines, HEADERS), ends) end
 
---- At the end; if nothing was said before, with the headers in one block.
+--- Sends trailers, and ends the stream. If nothing was sent before, one block has headers and trailers.
 function stream_methods:trailers(lines)
   send_block(self, list_of(lines, self.has_headers and {} or HEADERS), true)
 end
@@ -175,7 +175,7 @@ end
 
 local function room(self) return math.min(self.window, self.conn.window, FRAME) end
 
---- Waits for the client's windows, as a server that is in order does.
+--- Sends bytes, as far as the client's windows allow, and waits for them.
 function stream_methods:data(bytes, ends)
   local at = 1
   repeat
@@ -187,12 +187,12 @@ function stream_methods:data(bytes, ends)
   until at > #bytes
 end
 
---- The bytes of an answer that is a table; bytes as they are.
+--- Encodes an answer that is a table; returns bytes unchanged.
 function stream_methods:encode(message)
   return type(message) == "table" and core.encode(stem(self.path) .. "Response", message) or message
 end
 
---- A message, after the headers if they were not sent. The flag is that of the compressed ones.
+--- Sends a message, and before it the headers, if they were not sent. `flag` is the compression flag.
 function stream_methods:message(message, flag)
   if not self.has_headers then self:headers() end
   self:data(h2.message(self:encode(message), flag))
@@ -200,9 +200,9 @@ end
 
 -- }======
 
--- {====== What a stream hears ======
+-- {====== Receiving on a stream ======
 
---- The next request: a table, or bytes if they are none of the path's. Nil when the client has ended the stream.
+--- Returns the next request: a table, or bytes if they are malformed. Nil if the client has ended the stream.
 function stream_methods:receive()
   local record = self.record
   local function is_so() return #record.messages > self.taken or record.has_ended or record.reset end
@@ -236,11 +236,11 @@ end
 
 -- }======
 
--- {====== What a connection hears ======
+-- {====== Receiving on a connection ======
 
 local function has(flags, flag) return math.floor(flags / h2.flags[flag]) % 2 == 1 end
 
---- What is in a frame beside padding and priority.
+--- Returns the payload of a frame without padding and priority.
 local function content(frame)
   local payload = frame.payload
   if has(frame.flags, "padded") then payload = payload:sub(2, -1 - payload:byte(1)) end
@@ -255,7 +255,7 @@ local function begin_stream(self, id, request)
   return stream
 end
 
---- The behaviour begins when all of the frame is in the record.
+--- Handles a complete header block. The behaviour starts after the frame is recorded.
 local function take_block(self)
   local block = self.block
   self.block = nil
@@ -330,7 +330,7 @@ function on.window(self, frame)
   end
 end
 
---- What is no HTTP/2 is kept as text.
+--- Takes the preface. Bytes that are not HTTP/2 are kept as text.
 local function take_magic(self)
   local bytes = self.rest
   if bytes:sub(1, #h2.MAGIC) == h2.MAGIC then
@@ -355,7 +355,7 @@ end
 
 -- }======
 
--- {====== What the network calls ======
+-- {====== Methods for the network ======
 
 function conn_methods:feed(bytes)
   if not self.record.is_open then return end
@@ -364,7 +364,7 @@ function conn_methods:feed(bytes)
   self:close()
 end
 
---- Takes bytes that are to be sent, `n` at most.
+--- Returns at most `n` unsent bytes.
 function conn_methods:pending(n)
   local list = {}
   while n > 0 and self.last_sent < self.last_unsent do
@@ -380,12 +380,12 @@ function conn_methods:pending(n)
   return bytes
 end
 
---- Whether it takes bytes, and whether it has ended.
+--- Returns whether the connection takes bytes, and whether it has ended.
 function conn_methods:state()
   return true, not self.record.is_open and not self.is_reset and self.unsent_size == 0
 end
 
---- When it is reset.
+--- Returns the time of a reset; nil if there is none.
 function conn_methods:deadline()
   if not self.is_reset or self.unsent_size > 0 then return nil end
   self.reset_at = self.reset_at or keywatch.now() + 2 * self.owner.latency
@@ -396,8 +396,8 @@ function conn_methods:step() self.owner.network:cut(function(link) return link.p
 
 -- }======
 
---- A connection that was accepted. Options: number; owner, the imposter; behaviour, its own; behaviour_of, a function
--- of a path.
+--- Returns an accepted connection. Options: number; owner, the imposter; behaviour, that of the connection;
+-- behaviour_of, a function of a path.
 local function new(options)
   local self = setmetatable({
     number = options.number,
@@ -411,17 +411,17 @@ local function new(options)
     acks_settings = true,
     gives_windows = true,
 
-    unsent = {},    -- bytes by numbers
+    unsent = {},    -- by number: bytes
     last_sent = 0,
     last_unsent = 0,
     unsent_size = 0,
     n_said = 0,     -- bytes
     is_reset = false,
     reset_at = nil,
-    rest = "",      -- what came and is no whole frame
+    rest = "",      -- bytes of an incomplete frame
     has_magic = false,
     hpack = hpack.new(),
-    block = nil,    -- one that is not whole
+    block = nil,    -- an incomplete header block
     streams = {},   -- by their ids
     window = WINDOW,
     initial_window = WINDOW,

@@ -8,16 +8,16 @@ local h2 = require "spec.support.h2"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
-local TRICKLE_MS = 20 -- between two bytes of one who never comes to an end
+local TRICKLE_MS = 20 -- between two bytes of an endless message
 local AT_ONCE = 1000  -- frames of a flood in one write
 local HEADER = { cluster_id = 1, member_id = 2, revision = 1, raft_term = 1 }
 
 local parts = {}
 
-local globals = _G -- of the texts that are made to behaviours
+local globals = _G -- for the Lua texts of behaviours
 
---- A behaviour from what a spec says of it: Lua text, with stream, conn (the only one of the two where it is of a
--- connection), parts, core and h2 in it; or a list of a part's name and arguments. `env`, if given, has the globals.
+--- Returns a behaviour: `said` is Lua text that uses stream (nil in the behaviour of a connection), conn, parts, core
+-- and h2; or a list of a part's name and arguments. `env`, if given, has the globals.
 function parts.make(said, env)
   globals = env or globals
   if type(said) == "table" then
@@ -30,9 +30,9 @@ function parts.make(said, env)
   end
 end
 
--- {====== Of both ======
+-- {====== For connections and calls ======
 
---- Behaviours one after the other.
+--- Several behaviours in sequence.
 function parts.sequence(...)
   local list = {}
   for i, said in ipairs { ... } do list[i] = parts.make(said) end
@@ -41,7 +41,7 @@ function parts.sequence(...)
   end
 end
 
---- The first call has the first one, and so on; all others have the last.
+--- The first behaviour for the first call, the second for the second, and so on; the last for all later calls.
 function parts.in_turn(...)
   local list, n = {}, 0
   for i, said in ipairs { ... } do list[i] = parts.make(said) end
@@ -56,7 +56,8 @@ local function conn_of(stream) return stream.conn or stream end
 --- Ends the connection; `how` as of conn:close.
 function parts.close(how) return function(stream) conn_of(stream):close(how) end end
 
---- GOAWAY. `last` is a stream's id, or "below" for that before the call's, or "this"; a graceful one without it.
+--- Sends GOAWAY. `last` is a stream's id, "this" for that of the call, or "below" for the previous one; without it the
+-- GOAWAY is graceful.
 function parts.goaway(code, last, text)
   return function(stream)
     local id = last
@@ -71,19 +72,19 @@ end
 
 -- }======
 
--- {====== Of connections ======
+-- {====== For connections ======
 
---- What a server says first.
+--- Sends SETTINGS first.
 function parts.settings(values) return function(conn) conn:settings(values) end end
 
---- Hears all, and says nothing of its own.
+--- Receives everything, and sends nothing.
 function parts.mute()
   return function(conn)
     conn.answers_pings, conn.answers_calls, conn.acks_settings, conn.gives_windows = false, false, false, false
   end
 end
 
---- Is in order, and answers no PING.
+--- Is correct, but does not answer PINGs.
 function parts.no_pongs()
   return function(conn)
     conn.answers_pings = false
@@ -91,7 +92,7 @@ function parts.no_pongs()
   end
 end
 
---- Says some bytes, and then nothing more.
+--- Sends some bytes, and then nothing more.
 function parts.says(bytes)
   return function(conn)
     parts.mute()(conn)
@@ -113,10 +114,10 @@ end
 
 -- }======
 
--- {====== Of calls that end ======
--- All of them but reset wait for a request.
+-- {====== For calls that end ======
+-- All of these except reset wait for a request.
 
---- Any number of messages, and a status: 0 unless it is given.
+--- Sends any number of messages, and a status: by default 0.
 function parts.messages(list, code, text)
   return function(stream)
     stream:receive()
@@ -128,7 +129,7 @@ end
 
 function parts.reply(message) return parts.messages { message } end
 
---- A status and nothing else, in one block.
+--- Sends only a status, in one block.
 function parts.status(code, text)
   return function(stream)
     stream:receive()
@@ -136,7 +137,7 @@ function parts.status(code, text)
   end
 end
 
---- A message, and then these lines at the end.
+--- Sends a message and these trailers.
 function parts.trailers(message, lines)
   return function(stream)
     stream:receive()
@@ -145,7 +146,7 @@ function parts.trailers(message, lines)
   end
 end
 
---- A message, and then the end, without trailers.
+--- Sends a message, and ends the stream without trailers.
 function parts.no_trailers(message)
   return function(stream)
     stream:receive()
@@ -154,7 +155,7 @@ function parts.no_trailers(message)
   end
 end
 
---- A message of which some bytes at the end are missing.
+--- Sends a message without its last `n` bytes.
 function parts.cut_short(message, n)
   return function(stream)
     stream:receive()
@@ -164,7 +165,7 @@ function parts.cut_short(message, n)
   end
 end
 
---- A message that says that it is compressed, with grpc-encoding or without.
+--- Sends a message with the compression flag, with or without grpc-encoding.
 function parts.compressed(message, encoding)
   return function(stream)
     stream:receive()
@@ -174,7 +175,7 @@ function parts.compressed(message, encoding)
   end
 end
 
---- A server without gRPC: a status of HTTP, and a page.
+--- Answers like a server without gRPC: with a status of HTTP, and a page.
 function parts.html(status)
   return function(stream)
     stream:receive()
@@ -183,7 +184,7 @@ function parts.html(status)
   end
 end
 
---- A good answer with headers that are not: what changes them.
+--- Sends a correct answer with wrong headers: `changes` of the correct ones.
 function parts.headers(changes, message)
   return function(stream)
     stream:receive()
@@ -193,14 +194,14 @@ function parts.headers(changes, message)
   end
 end
 
---- The same, with so many bytes in lines of 8 KiB, or in one.
+--- Sends a correct answer with `size` more bytes of headers, in lines of 8 KiB, or in one line.
 function parts.large_headers(size, is_one, message)
   local changes, line = {}, is_one and size or 8192
   for i = 1, math.ceil(size / line) do changes["x-" .. i] = ("x"):rep(line) end
   return parts.headers(changes, message)
 end
 
---- RST_STREAM, with a code or its name; after a message, if there is one.
+--- Sends RST_STREAM, with a code or its name; after `message`, if given.
 function parts.reset(code, message)
   return function(stream)
     if message then stream:message(message) end
@@ -210,12 +211,12 @@ end
 
 -- }======
 
--- {====== Of calls that do not end ======
+-- {====== For calls that do not end ======
 
---- Takes all, and never answers.
+--- Receives everything, and never answers.
 function parts.silent() return function() end end
 
---- The first bytes of a message of so many, 2 GiB - 1 unless they are given, and then one now and again.
+--- Sends the beginning of a message of `size` bytes, by default 2 GiB - 1, and then one byte from time to time.
 function parts.endless(size)
   return function(stream)
     stream:headers()
@@ -245,7 +246,7 @@ local floods = {
   unknown = function() return h2.frame(0xbb, 0, 0, "what is this?") end,
 }
 
---- What has to be said before a flood.
+--- Frames that must be sent before a flood.
 local openings = {
   data = function(stream) stream:headers() end,
   continuation = function(stream)
@@ -253,7 +254,7 @@ local openings = {
   end,
 }
 
---- `n` frames of a kind, of which `at` were sent before.
+--- Returns `n` frames of a kind; `at` frames were sent before.
 local function frames_of(kind, stream, at, n)
   local frame = floods[kind]
   if kind ~= "push" then return frame(stream):rep(n) end
@@ -262,8 +263,8 @@ local function frames_of(kind, stream, at, n)
   return table.concat(list)
 end
 
---- So many frames of a kind; without a number, until the client has enough, and resets the call. What the client says
--- is not read before the queue is full.
+--- Sends `n` frames of a kind; without `n`, until the client resets the call. The client's frames are read only while
+-- the queue is full.
 function parts.flood(kind, n)
   assert(floods[kind], "no such flood")
   return function(stream)
@@ -301,10 +302,11 @@ local function with_header(message, header)
   return copy
 end
 
---- Steps in order, after the first request has come: a message, whose header has the fields of options.header beside
--- its own (none if it is false); or { receive = true }, which waits for a request, { wait = name }, for the spec,
--- { bytes = }, a message, { reset = code }, { status = { code, text } } and { close = how }. The call stays open after
--- the last. For example: { created = true, watch_id = 7 }, { watch_id = 7, events = … }, …
+--- After the first request, does the steps of a list. A step is a message, whose header gets the fields of
+-- options.header (no header if that is false); { receive = true }, which waits for a request; { wait = name }, which
+-- waits for a signal of the spec; { bytes = }, a message; { reset = code }; { status = { code, text } }; or
+-- { close = how }. After the last step the call stays open. For example: { created = true, watch_id = 7 },
+-- { watch_id = 7, events = … }, …
 function parts.watch(list, options)
   local header = options and options.header or HEADER
   return function(stream)

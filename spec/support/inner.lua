@@ -1,12 +1,12 @@
---- Makes methods of the functions that only keywatch calls with a store: specs move manual clocks and fill replicas.
--- busted loads keywatch.core anew for each file of specs.
+--- Adds the functions of core.inner, which are internal to keywatch, as methods of stores: specs move manual clocks and
+-- fill replicas. busted loads keywatch.core again for each spec file.
 --
--- A replica takes a server's answers. These methods of a replica make such answers of tables, and return true, or nil
+-- A replica takes a server's answers. These methods of a replica make such answers from tables, and return true, or nil
 -- and an error:
 --
---   load_kvs(revision, kvs)     the first contents
---   merge_kvs(revision, kvs)    contents of a later revision
---   apply(revision, events)     the events of one revision; those of a revision that the replica has are left out
+--   load_kvs(revision, kvs)     the first content
+--   merge_kvs(revision, kvs)    the content at a later revision
+--   apply(revision, events)     the events of one revision; a revision that the replica already has is ignored
 --   advance(revision)           a revision without events
 
 --- Returns the method that fills a replica by a function of core.inner.
@@ -21,7 +21,7 @@ local function filling(core, fill)
   end
 end
 
---- Moves an answer of a Watch call to a replica.
+--- Passes an answer of a Watch call to a replica.
 local function hear(core, replica, revision, answer)
   local hand = require "spec.support.hand"
   local server, sub = hand.new(), core.subscription(1, "", { prefix = true })

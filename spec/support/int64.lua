@@ -2,14 +2,14 @@
 -- decimal strings.
 
 local EXACT = 9007199254740992 -- 2^53: below it every VM's numbers are exact
-local to_integer = rawget(math, "tointeger") -- where numbers are doubles there is none
+local to_integer = rawget(math, "tointeger") -- LuaJIT, whose numbers are doubles, has none
 
 local function text(n)
   if type(n) == "string" then return n end
   return string.format("%d", n)
 end
 
---- The form in which the store gives `n` back.
+--- Returns `n` in the form in which the store returns it.
 local function canonical(n)
   if type(n) == "number" then return n end
   if to_integer then return to_integer(tonumber(n)) end
@@ -24,7 +24,7 @@ local function compare_digits(a, b)
   return a < b and -1 or 1
 end
 
---- -1, 0 or 1 as a < b, a == b, a > b.
+--- Returns -1, 0 or 1 for a < b, a == b, a > b.
 local function compare(a, b)
   a, b = text(a), text(b)
   local a_digits, b_digits = a:match("^%-(.*)"), b:match("^%-(.*)")
@@ -34,7 +34,7 @@ local function compare(a, b)
   return compare_digits(a, b)
 end
 
---- Divides decimal digits: quotient digits, remainder.
+--- Divides a decimal string. Returns the quotient as a string, and the remainder.
 local function divide(digits, divisor)
   local quotient, rest = {}, 0
   for digit in digits:gmatch("%d") do
@@ -46,7 +46,7 @@ local function divide(digits, divisor)
   return stripped, rest
 end
 
---- 2^64 minus decimal digits: what two's complement makes of a negative number.
+--- Returns 2^64 minus a decimal string: the two's complement of a negative number.
 local function complement(digits)
   local total = "18446744073709551616"
   local padded = ("0"):rep(#total - #digits) .. digits
@@ -59,7 +59,7 @@ local function complement(digits)
   return (table.concat(result):gsub("^0+", ""))
 end
 
---- The bytes of `n` as a protobuf varint.
+--- Returns the bytes of `n` as a protobuf varint.
 local function varint(n)
   local digits = text(n)
   if digits:sub(1, 1) == "-" then digits = complement(digits:sub(2)) end
@@ -72,7 +72,7 @@ local function varint(n)
   return table.concat(bytes)
 end
 
---- The bytes of 0 <= n < 2^53, most significant first.
+--- Returns the bytes of 0 <= n < 2^53, most significant first.
 local function big_endian(n)
   local bytes = {}
   for i = 8, 1, -1 do

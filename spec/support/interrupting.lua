@@ -1,17 +1,17 @@
 --- Simulates finalizers without a garbage collector: calls a function at a chosen call inside keywatch.
 --
 -- A finalizer may run at any call. If the program is deterministic, the n-th call in chosen files of keywatch is
--- always the same, so every call can be tried, one after the other.
+-- always the same, so every call can be tried in turn.
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local interrupting = {}
 
 --- Calls fn(...) at top level, and `act` at the n-th call of a function in the chosen files (patterns for their
--- names, below lua/keywatch). Returns true if there were that many calls, and the results of fn.
+-- names, below lua/keywatch). Returns true if there were that many calls, and then the results of fn.
 function interrupting.at(n, files, act, fn, ...)
   local left, is_acting = n, false
-  local chosen = {} -- by source: whether its file is one of them
+  local chosen = {} -- by source: true if its file is a chosen one
 
   local function is_chosen(source)
     for _, file in ipairs(files) do
@@ -41,7 +41,7 @@ function interrupting.at(n, files, act, fn, ...)
   return left <= 0, unpack(results, 2)
 end
 
---- Calls `act` once, at the n-th call that a thread makes from now on. On LuaJIT hooks are for all threads at once.
+--- Calls `act` once, at the n-th function call of a thread from now on. On LuaJIT a hook is for all threads.
 function interrupting.at_call(thread, n, act)
   debug.sethook(thread, function()
     n = n - 1

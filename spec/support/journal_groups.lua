@@ -1,4 +1,4 @@
---- Groups for a journal whose disk fails: the content of each follows from its sequence. Needs a probe.
+--- Groups for a journal whose disk fails: the content of each group depends on its sequence number. Needs a probe.
 
 local probe = require("keywatch.core").probe.journal
 
@@ -7,7 +7,7 @@ local SEGMENT = 32768 -- bytes
 
 local groups = {}
 
---- The changes of a group. Some groups are large, some take several blocks, most take one.
+--- Returns the changes of a group. Some groups are large, some take several blocks, most take one.
 function groups.changes(n)
   local len = n % 11 == 0 and 20000 or n % 5 == 0 and 5000 or n % 3 * 100
   return { { "put", n, 0, false, n .. ("x"):rep(len) }, { "put_lease", n, 60 } }
@@ -22,8 +22,8 @@ function groups.open(path, epoch)
   return probe.open(path, { store_id = STORE, epoch = epoch, segment_bytes = SEGMENT })
 end
 
---- Recovers the groups after `applied`. Returns the last one of them; or nil, and an error, which is a text if there is
--- something else than these groups.
+--- Recovers the groups after `applied`. Returns the last one; or nil and an error, which is a text if a group has
+-- another content.
 function groups.recover(path, epoch, applied)
   local found, err = probe.recover(path, { store_id = STORE, epoch = epoch, applied = applied })
   if not found then return nil, err end

@@ -1,4 +1,4 @@
---- The sentences with which a journal is refused that has lost written groups.
+--- The errors about a journal that has lost written groups.
 
 local SENTENCES = {
   "journal%-%d+ has group %d+, but group %d+ before it is lost$",
@@ -6,7 +6,7 @@ local SENTENCES = {
   "journal%-%d+ has a damaged header$",
 }
 
---- Raises an error that is none of these refusals.
+--- Raises an error that is not one of these.
 local function expect(err)
   for _, sentence in ipairs(SENTENCES) do
     if type(err) == "table" and err.code == "corrupt" and err.message:find(sentence) then return end

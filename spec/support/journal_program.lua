@@ -1,8 +1,8 @@
 --- A program with a journal on a failing disk: spec/support/fault.c is preloaded into it.
 --
---   journal_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a life in turn; with
---                       a small dose for every fifth, from the first on that KW_SEED says
---   journal_program.lua small DIRECTORY CONTROL   until the disk is full, and again when all groups are released
+--   journal_program.lua every DIRECTORY CONTROL PLAN   a plan with %d in it, for every call of a run in turn; with a
+--                       small dose for every fifth call, from one on that depends on KW_SEED
+--   journal_program.lua small DIRECTORY CONTROL   appends until the disk is full, releases all groups, and repeats
 
 local directory = require "spec.support.directory"
 local fault_plan = require "spec.support.fault_plan"
@@ -10,22 +10,23 @@ local groups = require "spec.support.journal_groups"
 
 local mode, path, control = arg[1], arg[2], arg[3]
 
-local STRIDE = 5 -- calls from one that is struck to the next, in a small dose
-local LAST = 36 -- group of a life: segments have been made, filled, and used again
+local STRIDE = 5 -- in a small dose, every fifth call is struck
+local LAST = 36 -- group of a run: by then segments were made, filled, and used again
 
 local function plan(line) fault_plan.set(control, line) end
 local function has_struck() return fault_plan.has_struck(control) end
 
 local modes = {}
 
---- True if a file is a segment. If one cannot be made, the journal continues: the file has another name until then.
+--- True if a file is a complete segment. A segment that is being made has another name: the journal continues without
+-- it if that fails.
 local function is_segment(name)
   local file = name:find("/journal%-%d+$") and io.open(name)
   if file then file:close() end
   return file ~= nil
 end
 
---- Appends until that fails for good. Returns the last group that is durable, and the last one that LMDB has.
+--- Appends until the journal has failed. Returns the last durable group, and the last group that counts as applied.
 local function work(journal, is_full)
   local done, applied = 0, 0
   while done < LAST do
@@ -51,7 +52,7 @@ local function work(journal, is_full)
   return done, applied
 end
 
---- One life, the n-th call of which fails.
+--- Makes a run of which one call fails, as the plan says.
 local function try(line)
   for _, name in ipairs(directory.list(path)) do os.remove(path .. "/" .. name) end
   local is_full = line:find(" 28$") ~= nil or line:find(" 122$") ~= nil
@@ -83,9 +84,9 @@ end
 
 function modes.every() fault_plan.strike_every(arg[4], STRIDE, try) end
 
---- Until a small disk is full.
+--- Appends until a small disk is full.
 function modes.small()
-  local SEGMENT = 32768 -- bytes. A journal leaves as many free
+  local SEGMENT = 32768 -- bytes. The journal leaves as many bytes free
   local journal = assert(groups.open(path, 1))
   local done = 0
   local function fill()

@@ -3,12 +3,12 @@
 -- keywatch behaves like the newest 3.5. Every other difference between the answers of the two is a bug of keywatch. An
 -- entry of the list has a description, `right` (which one is right, or "both"), and `settle`, which checks the parts
 -- that are known to differ, raises if they are not as expected, and removes them from both answers. The rest must be
--- equal. `asked` is a request with its path and message; the world knows revisions, events and identities.
+-- equal. `asked` is a request with its path and message; `world` has revisions, events and identities.
 
 local int64 = require "spec.support.int64"
 local messages = require "spec.support.messages"
 
-local STABLE = 12 -- so many values Go's sort leaves in order where they are equal, and more it may not
+local STABLE = 12 -- equal values that Go's sort leaves in order; it may reorder more
 
 local ALMOST = 0.05 -- seconds
 
@@ -22,7 +22,7 @@ end
 
 local function is_call(asked, method) return asked.path ~= nil and asked.path:match("[^/]*$") == method end
 
--- {====== Who they are ======
+-- {====== Identities ======
 
 add {
   what = "cluster and member ids, terms",
@@ -56,7 +56,7 @@ add {
 
 -- }======
 
--- {====== What newer versions of etcd answer ======
+-- {====== Answers of newer versions of etcd ======
 
 add {
   what = "etcd answers Alarm with a header since 3.5",
@@ -80,9 +80,9 @@ add {
   end,
 }
 
---- What etcd refuses, and keywatch does not. From 3.5.5 on etcd also keeps the hashes of its last ten compactions, made
--- before they removed anything, and answers HashKV at their revisions with these; keywatch does not, see
--- docs/behaviour.md. etcd 3.4 has no such hashes: the comparing specs do not meet them.
+--- Requests that etcd refuses, and keywatch accepts. From 3.5.5 on etcd also keeps the hashes of its last ten
+-- compactions, computed before the removal, and returns them for HashKV at their revisions; keywatch does not, see
+-- docs/behaviour.md. etcd 3.4 has no such hashes, so the specs that compare it do not see them.
 local refused = {
   {
     what = "HashKV at the revision of the compaction itself is refused before 3.5",
@@ -95,7 +95,7 @@ local refused = {
 
 -- }======
 
--- {====== What is not determined ======
+-- {====== Undetermined answers ======
 
 add {
   what = "the seconds that a lease has left go by while both are asked",
@@ -123,7 +123,7 @@ add {
   end,
 }
 
---- Waits until etcd has removed what it has compacted: a compaction that comes too late does.
+--- Waits until etcd has removed the compacted records: a physical compaction waits, even if it is refused.
 local function await_removal(world)
   world.clients.etcd:compact(world.compact_revision, { physical = true })
 end
@@ -145,7 +145,7 @@ add {
   end,
 }
 
---- Puts those in order, by their ids, that were granted or renewed at almost the same time, and for as long.
+--- Sorts by id those leases that were granted or renewed at almost the same time, with the same ttl.
 local function settle_order(leases, id_of, terms)
   local function are_close(a, b)
     local one, other = terms[id_of(a)], terms[id_of(b)]
@@ -175,7 +175,7 @@ add {
 --- The fields that ranges are sorted by.
 local SORTED_BY = { VERSION = "version", CREATE = "create_revision", MOD = "mod_revision", VALUE = "value" }
 
---- Puts those that are equal in the order of their keys. Of the last ones, some may have been left out.
+--- Sorts kvs with equal values by key. The last group of equal values may be cut by the limit.
 local function settle_ties(range, answer)
   local field = SORTED_BY[range.sort_target]
   if not field or not answer.kvs or (answer.count or 0) <= STABLE then return end
@@ -222,7 +222,7 @@ add {
 
 local UNREADABLE = "grpc: error unmarshalling request: "
 
---- What is said of errors.
+--- Differences between errors.
 local errors_list = {
   {
     what = "why a message cannot be read is said in the words of who reads it, and keywatch has a code for it",
@@ -239,10 +239,10 @@ local errors_list = {
 
 -- }======
 
--- {====== What is not asked of etcd ======
--- It would do what keywatch has refused.
+-- {====== Requests that etcd does not get ======
+-- etcd would do what keywatch has refused.
 
---- Whether the transaction has an operation, in either branch, at any depth, that `accepts` takes.
+--- True if a transaction has an operation, in either branch and at any depth, for which `accepts` returns true.
 local function has_op(txn, accepts)
   for _, ops in ipairs { txn.success or {}, txn.failure or {} } do
     for _, op in ipairs(ops) do
@@ -290,23 +290,25 @@ local withheld = {
 -- }======
 
 -- {====== Watches ======
--- These are settled where watches are compared, and stand here for their reasons. keywatch has them right.
+-- spec/support/watch_twins.lua handles these differences. This list has the reasons. keywatch is right, except where
+-- both are.
 --
 -- - How many revisions a response has, and which is in its header, is a matter of time (both are right); that one
 --   revision is in one response, or in fragments of one, is not.
 -- - A watch that starts at the revision of the compaction sees no tombstone of that revision before 3.4.34 and 3.5.16;
---   and what it sees of a key that was written twice in it depends on how far the compaction has come: keywatch shows
---   all of it.
+--   and its events of a key that was written twice in that revision depend on the progress of the compaction: keywatch
+--   sends all of them.
 -- - A watch that starts at a negative revision is refused since 3.4.38 and 3.5.24.
--- - 3.4.23 answers a request for progress before events that it covers: no client trusts it, and sync is unsupported.
+-- - 3.4.23 answers a request for progress before it has sent all events that the answer covers: clients do not trust
+--   the answer, and sync is unsupported.
 -- - A request for progress on a call without a watch, or with a watch that begins after the next revision, is answered
 --   before 3.4.31 and 3.5.13, in the latter case before 3.4.38 and 3.5.22.
 -- - Since 3.4.38 and 3.5.22 a watch that begins at the next revision gets no progress before the next write; keywatch
---   sends it, as older servers do: it is true, and Kubernetes starts its watches so.
+--   sends it, as older servers do: the progress is true, and Kubernetes starts watches in this way.
 
 -- }======
 
---- A request with its path and its message, if it is one call.
+--- Returns a request with the path and the message of its call, if it makes a single call.
 local function described(asked)
   local path, message
   if asked.verb == "call" then
@@ -319,18 +321,18 @@ local function described(asked)
   return { verb = asked.verb, path = path, message = message }
 end
 
---- Takes what is known to differ out of both answers, which are { keywatch =, etcd = }.
+--- Removes known differences from both answers, { keywatch =, etcd = }.
 local function settle(answers, asked, world)
   local description = described(asked)
   for _, entry in ipairs(differences) do entry.settle(answers, description, world) end
 end
 
---- The same, of two errors.
+--- The same for two errors.
 local function settle_errors(errors)
   for _, entry in ipairs(errors_list) do entry.settle(errors) end
 end
 
---- Whether an entry of a list applies to a request and an error.
+--- True if an entry of a list applies to a request and an error.
 local function applies(list, asked, err, world)
   local description = described(asked)
   for _, entry in ipairs(list) do
@@ -339,10 +341,10 @@ local function applies(list, asked, err, world)
   return false
 end
 
---- Whether an error of etcd is known where keywatch has none.
+--- True if etcd is known to refuse a request that keywatch accepts.
 local function is_refused(...) return applies(refused, ...) end
 
---- Whether a request that keywatch has refused is not to be made of etcd.
+--- True if a request that keywatch has refused must not be made of etcd.
 local function is_withheld(...) return applies(withheld, ...) end
 
 return { settle = settle, settle_errors = settle_errors, is_refused = is_refused, is_withheld = is_withheld }

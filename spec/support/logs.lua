@@ -27,7 +27,7 @@ function logs.count(text)
   return n
 end
 
---- Whether there is such a line.
+--- True if a line contains a text.
 function logs.has(text) return logs.count(text) > 0 end
 
 return logs

@@ -6,13 +6,13 @@ local directory = require "spec.support.directory"
 
 local AT_ONCE = 100 -- puts of one transaction
 
---- The functions that open a store, by its kind. Who uses them calls directory.remove_all afterwards.
+--- The functions that open a store, by its kind. Call directory.remove_all after the use.
 local kinds = {
   memory = function() return keywatch.open() end,
   disk = function() return keywatch.open { path = directory.new() } end,
 }
 
---- The key of a number, in the order of numbers.
+--- Returns the key of a number. Keys have the order of their numbers.
 local function name(i) return ("k%06d"):format(i) end
 
 --- Puts the keys of the numbers up to `n`, with the value "old"; under a lease, if one is given,

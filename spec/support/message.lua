@@ -31,7 +31,7 @@ local function end_of_prefix(prefix)
   return stem:sub(1, -2) .. string.char(stem:byte(-1) + 1)
 end
 
---- The key and the end of a range.
+--- Returns the key and the end of a range.
 local function span(key, opts)
   if not opts.prefix and not opts.from_key then return key, opts.range_end end
   if key == "" then return "\0", "\0" end
@@ -114,7 +114,7 @@ function of.lease_keepalive(id) return sparse { ID = id } end
 function of.lease_time_to_live(id, opts) return sparse { ID = id, keys = (opts or {}).keys } end
 function of.leases() return {} end
 
---- The message of a method's arguments.
+--- Returns the message for a method's arguments.
 function message.of(verb, ...) return of[verb](...) end
 
 return message

@@ -12,10 +12,10 @@ local BIG = 40000 -- bytes of a value: with two of them a transaction is too lar
 local methods = {}
 local meta = { __index = methods }
 
---- `history` makes the requests.
+--- Returns a source of requests; `history` makes the plain ones.
 local function new(random, history) return setmetatable({ random = random, history = history }, meta) end
 
--- {====== The same request on the wire ======
+-- {====== Requests as messages ======
 
 local KV, LEASE, MAINTENANCE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/", "/etcdserverpb.Maintenance/"
 
@@ -37,7 +37,8 @@ function by_hand.remaining(id) return LEASE .. "LeaseTimeToLive", { ID = int64.c
 function by_hand.lease_keys(id) return LEASE .. "LeaseTimeToLive", { ID = int64.canonical(id), keys = true } end
 function by_hand.leases() return LEASE .. "LeaseLeases", {} end
 
---- The path and the message of a request; nothing if it is not of a single call, or is refused before it is sent.
+--- Returns the path and the message of a request; nothing if the request is not a single call, or is refused before it
+-- is sent.
 local function wire_of(asked)
   local face, hand = FACE[asked.verb], by_hand[asked.verb]
   if hand then return hand(asked[1], asked[2]) end
@@ -48,7 +49,7 @@ end
 
 -- }======
 
--- {====== Bending ======
+-- {====== Changed messages ======
 
 local function some_number(random)
   return random:pick { -1, -7, 1, 2, 3, int64.canonical("-9223372036854775808"), int64.canonical(MAX_INT64) }
@@ -98,7 +99,7 @@ local bend
 local bend_txn = {
   function(_, txn) txn.success = { {}, first_op(txn) } end,
   function(_, txn) txn.failure = { {}, first_op(txn) } end,
-  function(random, txn) -- the number is one of another target, or of none
+  function(random, txn) -- the field belongs to another target, or to none
     txn.compare = { { key = "a", target = random:between(0, 5), result = random:between(0, 4),
       [random:pick { "version", "mod_revision", "create_revision", "lease" }] = random:between(0, 3) } }
   end,
@@ -153,9 +154,9 @@ end
 
 -- }======
 
-local HUGE = 700000 -- bytes: more than 512 KiB above the most of a request, which is more than a message may have
+local HUGE = 700000 -- bytes: more than the limit of a request plus 512 KiB, which is the limit of a message
 
--- Requests that come seldom.
+-- Rare requests.
 local oddities = {
   function() return new_request("call", KV .. "Nothing", "", { raw = true }) end,
   function() return new_request("call", "/etcdserverpb.Nobody/Nothing", "", { raw = true }) end,
@@ -167,10 +168,10 @@ local oddities = {
   function() return new_request("call", MAINTENANCE .. "Alarm", { action = "GET", alarm = "CORRUPT" }) end,
 }
 
---- One of those that come seldom.
+--- Returns a rare request.
 function methods:next_odd() return self.random:pick(oddities)(self.random) end
 
---- The next request for servers that are in a state: of the face, or a call with a message.
+--- Returns the next request for servers in a state: a method of the client, or a call with a message.
 function methods:next(state)
   local random = self.random
   local asked = self.history:next(state)
@@ -198,7 +199,7 @@ function methods:start_revision(state) return self.random:weighted(starts)(self.
 
 local ids = { 1, 2, 3, 7, 50, -4, 1000000 }
 
---- A request to create a watch.
+--- Returns a request to create a watch.
 function methods:create_request(state)
   local random, history = self.random, self.history
   local message = {

@@ -1,8 +1,8 @@
---- Checks that calls raise, with helpful texts.
+--- Checks that calls raise errors with helpful texts.
 
 local show = require("spec.support.difference").show
 
--- What Lua says when a function trips over its arguments instead of looking at them first.
+-- Texts of Lua's own errors, for a function that does not check its arguments.
 local slips = { "attempt to", "for iterator", "to 'pairs'", "to 'format'", "stack overflow" }
 
 local function show_all(...)
@@ -18,7 +18,7 @@ local function show_all(...)
   return table.concat(shown, ", ")
 end
 
---- Makes the call, which must raise a text of ours. Returns the text.
+--- Makes a call, which must raise one of keywatch's texts. Returns the text.
 local function raises(call, ...)
   local ok, err = pcall(call, ...)
   if ok then error("nothing was raised for " .. show_all(...), 2) end

@@ -5,8 +5,8 @@
 --   { main, sub, key, kv }     a put
 --   { main, sub, key }         a tombstone
 --
--- Nothing is ever removed. Compaction only moves the revision below which reads are refused. The methods are those of
--- a keywatch store, so that a spec can make the same requests to both; only step(now) moves the clock.
+-- Records are never removed. Compaction only moves the revision below which reads are refused. The methods are those of
+-- a keywatch store, so that a spec can make the same requests of both; only step(now) moves the clock.
 
 local failure = require "spec.support.model.failure"
 local hash = require "spec.support.model.hash"
@@ -42,7 +42,7 @@ function methods:fail(code) return nil, failure.new(code, self.compact_revision)
 
 -- Looking at history ---------------------------------------------------------------------------------------
 
---- Every key's newest record up to a revision.
+--- Returns every key's newest record up to a revision.
 function methods:newest_at(revision)
   local newest = {}
   for _, record in ipairs(self.history) do
@@ -51,7 +51,7 @@ function methods:newest_at(revision)
   return newest
 end
 
---- The kvs that live at a revision, in key order.
+--- Returns the kvs that exist at a revision, in key order.
 function methods:kvs_at(revision, within)
   local kvs = {}
   for key, record in pairs(self:newest_at(revision)) do
@@ -65,7 +65,7 @@ function methods:kv_at(revision, key) return self:kvs_at(revision, span.new(key,
 
 function methods:all_kvs() return self:kvs_at(self.revision, everything) end
 
---- The code of why there is no reading at a revision, or nil.
+--- Returns the code of the error for reads at a revision, or nil.
 function methods:unreadable(revision)
   revision = revision or 0
   if revision == 0 then return nil end
@@ -89,7 +89,7 @@ function methods:get(key, options)
   return found.kvs[1]
 end
 
---- An iterator over what range finds; raises what range fails with.
+--- Returns an iterator over the kvs of a range; raises the error of range.
 function methods:each(key, options)
   local found, err = self:range(key, options)
   if not found then error(err, 0) end
@@ -114,7 +114,7 @@ function methods:hash_kv(revision)
   }
 end
 
---- What of status() follows from history.
+--- Returns those fields of status() that follow from history.
 function methods:status()
   return {
     revision = self.revision,
@@ -126,7 +126,7 @@ end
 
 -- Writing --------------------------------------------------------------------------------------------------
 
---- The code of why no write at all is taken, or nil.
+--- Returns the code of the error for a write with this number of bytes, whatever it does; or nil.
 function methods:refused(bytes, is_put)
   if self.is_replica then return "read_only" end
   if bytes > self.max_request_bytes then return "request_too_large" end
@@ -205,8 +205,8 @@ function methods:compact(revision)
   return { revision = self.revision }
 end
 
---- What a compaction that is done has left: everything from its revision on, and of every key the newest record up to
--- it, if that is a put.
+--- Returns the records that remain after a complete compaction: all records after its revision, and of every key the
+-- newest one up to the revision, if that is a put.
 function methods:records_left()
   local newest, left = self:newest_at(self.compact_revision), {}
   for _, record in ipairs(self.history) do
@@ -228,7 +228,7 @@ end
 
 -- Leases and time ------------------------------------------------------------------------------------------
 
---- Which id a store chooses by itself is its own affair.
+--- Returns an unused lease id. A store may choose another one.
 function methods:free_id()
   local id = 1000
   while self.grants[id] do id = id + 1 end
@@ -250,7 +250,7 @@ function methods:leases()
   return ids
 end
 
---- When the first lease expires, or nil. What is corrupt is not touched.
+--- Returns the time at which the first lease expires, or nil. A corrupt store does not expire leases.
 function methods:deadline()
   local first = lease.by_expiry(self)[1]
   if self.armed.corrupt then return nil end
@@ -294,7 +294,7 @@ function methods:advance(revision)
   return true
 end
 
---- The events of one revision, as an upstream would send them.
+--- Returns the events of one revision, as a server would send them.
 function methods:events_at(revision)
   local events = {}
   for _, record in ipairs(self.history) do

@@ -2,7 +2,7 @@
 
 local keywatch = require "keywatch"
 
---- Takes options of the client. Returns the client, the store, a function that closes all, and the server.
+--- Takes options of the client. Returns the client, the store, a function that closes everything, and the server.
 return function(options)
   local store = keywatch.open()
   local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })

@@ -6,7 +6,7 @@ local shell = require "spec.support.shell"
 
 local neovim = {}
 
---- What is preloaded so that Neovim runs on LuaJIT: nothing, if it is built so.
+--- Returns the library to preload for Neovim on LuaJIT; "" if Neovim is built with LuaJIT.
 local function preload()
   if shell.must("nvim --version"):find("LuaJIT", 1, true) then return "" end
   return shell.must("pwd") .. "/build/neovim.so:libluajit-5.1.so.2"
@@ -24,8 +24,7 @@ function neovim.start(path)
   })
 end
 
---- Runs a Lua text in Neovim until that has ended. Returns its exit status and what it has written to stdout; what came
--- on stderr is the third result.
+--- Runs a Lua text in Neovim until Neovim has ended. Returns the exit status, stdout and stderr.
 function neovim.run(text)
   local path = files.write(os.tmpname(), text)
   local one = neovim.start(path)

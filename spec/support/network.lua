@@ -17,15 +17,14 @@ local network = {
   IS_FAST = dose.is_small,
   DIRECTIONS = { "to_server", "to_client" },
   PATIENCE = writer.PATIENCE,
-  -- Signs of life are asked for often, so that it is soon noticed that there are none.
+  -- Keepalive pings are frequent, so that a dead connection is detected soon.
   ALERT = { connect_timeout = 1, keepalive = 0.1, keepalive_timeout = 0.3, timeout = writer.PATIENCE },
 }
 
 local clients, servers = {}, {}
-local world -- of virtual time, while one is open
+local world -- the open world of virtual time, or nil
 
---- To be called before each test, and after it. The proxies of the test end with it, too, and so do the servers that it
--- has started.
+--- begin() is to be called before each test, finish() after it. The proxies and servers of a test end with it, too.
 function network.begin() haste.begin() end
 
 function network.finish()
@@ -39,8 +38,8 @@ function network.finish()
   servers = {}
 end
 
---- For the block of tests that it is called in: each runs in a world of virtual time, which set(world), if given, is
--- told of. It ends with its clients.
+--- For the calling block of tests: each test runs in a world of virtual time, which is passed to set(world), if given.
+-- The world and its clients end with the test.
 function network.in_virtual_time(set)
   busted.before_each(function()
     world = testing.world()
@@ -64,13 +63,13 @@ end
 function network.await(is_so)
   local deadline = keywatch.now() + network.PATIENCE
   while not is_so() do
-    assert(keywatch.now() < deadline, "what the test waits for has not come")
+    assert(keywatch.now() < deadline, "timeout: what the test waits for has not happened")
     keywatch.sleep(0.001)
   end
 end
 
---- Runs use() in a task, and awaits that the transport that it returns is closed, or collected. The collector of LuaJIT
--- sees what a call has left in its stack: whatever touches the transport has a stack of its own.
+--- Runs use() in a task, and waits until the transport that it returns is closed or collected. LuaJIT's collector scans
+-- unused stack slots, so each function that uses the transport runs in a coroutine.
 function network.await_forgotten(use)
   local transports = setmetatable({}, { __mode = "v" })
   keywatch.run(function() transports[1] = use() end)
@@ -87,7 +86,7 @@ function network.through_each_door(name, fn)
   busted.it(name .. ", in a task", function() keywatch.run(fn) end)
 end
 
---- Runs fn, and returns what it has written to stderr; in virtual time, what would have been, without the times.
+--- Runs fn. Returns its output to stderr; in virtual time its log lines, without the times.
 function network.written_by(fn, ...)
   local stderr, text, before = io.stderr, "", world and #world.log
   rawset(io, "stderr", { write = function(_, part) text = text .. part end })
@@ -100,8 +99,8 @@ function network.written_by(fn, ...)
   return text
 end
 
---- A server that may be asked for signs of life as often as one likes, unless `is_strict`: keywatch's, in memory unless
--- a path is given, or an etcd. A caller outside of a test must stop it.
+--- Starts a server that accepts frequent keepalive pings, unless `is_strict`: keywatch's, in memory unless a path is
+-- given, or an etcd. A caller outside of a test must stop the server.
 function network.serve(kind, options)
   options = options or {}
   options.kind, options.is_in_memory = kind, not options.path
@@ -109,7 +108,7 @@ function network.serve(kind, options)
   return server.start(options)
 end
 
---- The same, for the test that runs.
+--- The same, for the running test: the server ends with it.
 function network.start(kind, options)
   local one = network.serve(kind, options)
   table.insert(servers, one)

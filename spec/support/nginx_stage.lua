@@ -14,19 +14,19 @@ local process = require "spec.support.process"
 local shell = require "spec.support.shell"
 local uv = require "spec.support.luv"
 
-local PATIENCE = 60  -- seconds, after which what is awaited does not come
+local PATIENCE = 60  -- seconds, after which a wait fails
 local POLL_MS = 2
-local ATTEMPTS = 20  -- to find a port that is still free
-local WORKER = "nginx: worker process" -- the title of a worker that does not exit yet
+local ATTEMPTS = 20  -- to find a free port
+local WORKER = "nginx: worker process" -- the title of a worker that is not exiting
 
 local nginx_stage = {}
 nginx_stage.__index = nginx_stage
 
-local stages = {} -- those that run
+local stages = {} -- that run
 
 -- {====== The files of nginx ======
 
--- Before the other texts of init_worker: a worker ends with its master, also when that is killed.
+-- Precedes the other text of init_worker: a worker ends with its master, even if the master is killed.
 local TIE = [[
 local ffi = require "ffi"
 ffi.cdef "int prctl(int option, unsigned long arg)"
@@ -50,7 +50,7 @@ end
 finish(pcall(chunk))
 ]]
 
--- Where nginx has its temporary files, which are the superuser's elsewhere.
+-- Directories for nginx's temporary files: the default ones belong to root.
 local TEMPORARY = [[
   client_body_temp_path $here/body;
   proxy_temp_path $here/proxy;
@@ -82,7 +82,7 @@ http {
 }
 ]]
 
--- The directives that are given by -g, unless the configuration has them.
+-- Directives for -g, except those that the configuration has.
 local GLOBALS = {
   { "daemon", "daemon off;" },
   { "worker_processes", "worker_processes $workers;" },
@@ -91,10 +91,10 @@ local GLOBALS = {
   { "user", "$user" },
 }
 
---- A text in which each $word that there is a value for is replaced.
+--- Replaces each $word of a text that has a value.
 local function fill(text, words) return (text:gsub("%$(%l+)", words)) end
 
---- The directives that load nginx's Lua module, where it is one that must be loaded.
+--- Returns the directives that load nginx's Lua module, if it is a dynamic module.
 local function load_modules()
   local modules = shell.must("nginx -V 2>&1"):match("%-%-modules%-path=(%S+)")
   if not modules or not uv.fs_stat(modules .. "/ngx_http_lua_module.so") then return "" end
@@ -103,7 +103,7 @@ end
 
 local function write_files(self)
   local options, words = self.options, self.words
-  words.main, words.http, words.server = "", "", "" -- their own words are replaced first
+  words.main, words.http, words.server = "", "", "" -- the words in these directives are replaced first
   for _, name in ipairs { "main", "http", "server" } do words[name] = fill(options[name] or "", words) end
   local text = (options.configuration or CONFIGURATION):gsub("\nhttp {\n", "%0" .. TEMPORARY, 1)
   files.write(self.here .. "/nginx.conf", fill(text, words))
@@ -114,8 +114,8 @@ end
 
 --- Writes the files of a stage, and starts nothing. Options: init and init_worker, Lua texts of these phases; main,
 -- http and server, directives for these blocks of nginx.conf; workers, their number (2); configuration, the text of a
--- whole nginx.conf, which listens on port $port, in the place of all these; env, what is added to the environment. In
--- each text $here is the directory of the stage, $rock that of keywatch, and $port the port; `words` has more of them.
+-- whole nginx.conf that listens on port $port, instead of all these; env, additions to the environment. In each text
+-- $here is the directory of the stage, $rock that of keywatch, and $port the port; `words` has more such words.
 function nginx_stage.new(options)
   options = options or {}
   local here = directory.new()
@@ -137,7 +137,7 @@ function nginx_stage.new(options)
   return self
 end
 
---- The directives for -g: those that the configuration does not have.
+--- Returns the directives for -g: those that the configuration does not have.
 local function globals(self)
   local text = "\n" .. (self.options.configuration or "")
   local list = { load_modules() }
@@ -152,7 +152,7 @@ local function command(self, ...)
     "-g", globals(self), ... }
 end
 
---- What nginx's own environment adds: where a configuration that does not say it finds keywatch.
+--- Returns additions to nginx's environment: the path of keywatch, for a configuration that does not set it.
 local function environment(self)
   local env = {}
   for name, value in pairs(self.options.env or {}) do env[name] = value end
@@ -168,9 +168,9 @@ function nginx_stage:test() return process.run(command(self, "-t"), nil, { env =
 
 -- }======
 
--- {====== What runs ======
+-- {====== Processes ======
 
---- Calls a function again and again, until it returns a value that is true or nginx has ended. Returns the value.
+--- Calls a function repeatedly, until it returns a true value or nginx has ended. Returns the value.
 local function poll(self, holds)
   local found
   process.turn_until(function()
@@ -190,7 +190,7 @@ end
 --- Waits until a function returns a value that is true, and returns the value. `what` names it in the error.
 function nginx_stage:await(what, holds) return await(self, what, holds) end
 
---- The pids of the workers that do not exit yet, in order.
+--- Returns the sorted pids of the workers that are not exiting.
 function nginx_stage:workers()
   local list = {}
   for _, pid in ipairs(proc.children(self.master.pid)) do
@@ -199,7 +199,7 @@ function nginx_stage:workers()
   return list
 end
 
---- A connection to a worker. Each new connection comes to a worker at random.
+--- Returns a connection to a worker. A new connection reaches a random worker, so several attempts may be needed.
 local function connection_to(self, pid)
   local open = self.connections[pid]
   if open and not open.is_over then return open end
@@ -215,7 +215,7 @@ local function connection_to(self, pid)
   return self.connections[pid]
 end
 
---- Waits until there are as many workers as there should be, none of them in `old`, and each of them serves.
+--- Waits until the configured number of workers runs and serves, without those in `old`. Returns their pids.
 local function await_workers(self, old)
   return await(self, "workers", function()
     local pids = self:workers()
@@ -261,7 +261,7 @@ end
 --- Writes the files of a stage, and starts it.
 function nginx_stage.start(options) return nginx_stage.new(options):run() end
 
--- What the texts of `said` begin with: `say` notes a line.
+-- Precedes the texts of `said`: `say` records a line.
 local SAY = [[
   keywatch, said = require "keywatch", {}
   function say(...)
@@ -271,8 +271,8 @@ local SAY = [[
   end
 ]]
 
---- Runs Lua texts for some of the phases init, init_worker and content in a stage with one worker. Returns what they
--- have said, and error.log.
+--- Runs Lua texts for some of the phases init, init_worker and content in a stage with one worker. Returns the recorded
+-- lines, and error.log.
 function nginx_stage.said(texts)
   local self = nginx_stage.start { workers = 1, init = SAY .. (texts.init or ""), init_worker = texts.init_worker }
   local pid = self:workers()[1]
@@ -282,7 +282,7 @@ function nginx_stage.said(texts)
   return said, log
 end
 
---- Starts a server that keeps nothing, and listens on URLs. Returns the process, and the URLs that it says.
+--- Starts a server in memory that listens on URLs. Returns the process, and the URLs that it prints.
 function nginx_stage.serve(...)
   local one = process.start { shell.must("pwd") .. "/build/lua5.4/bin/keywatch", "serve", "--memory",
     "--listen-client-urls", table.concat({ ... }, ",") }
@@ -291,8 +291,8 @@ function nginx_stage.serve(...)
   return one, urls
 end
 
---- The same options for a stage whose texts have `keywatch` and, in the place of $url and $unix, the URLs of a server
--- that is started: a port, and a socket file. Returns them and the server's process.
+--- Starts a server. Returns options for a stage in whose texts `keywatch` is defined, and $url and $unix are URLs of
+-- the server, with a port and with a socket file; and the server's process.
 function nginx_stage.with_server(options)
   local unix = "unix:" .. directory.new() .. "/socket"
   local one, urls = nginx_stage.serve("http://127.0.0.1:0", unix)
@@ -321,7 +321,7 @@ local function forget(self, pids)
   end
 end
 
---- Waits until none of some processes runs.
+--- Waits until all these processes have ended.
 local function await_end(self, pids)
   await(self, "end of " .. table.concat(pids, ", "), function()
     for _, pid in ipairs(pids) do
@@ -331,7 +331,7 @@ local function await_end(self, pids)
   end)
 end
 
---- Reloads: returns when the old workers have gone and the new ones serve.
+--- Reloads nginx. Returns when the old workers have ended and the new ones serve.
 function nginx_stage:reload()
   local old = self:workers()
   self.master:signal("sighup")
@@ -341,7 +341,7 @@ function nginx_stage:reload()
   return pids
 end
 
---- Kills a worker, and waits until there is another one in its place, which serves.
+--- Kills a worker, and waits until its replacement serves.
 function nginx_stage:kill(pid)
   uv.kill(pid, "sigkill")
   await_end(self, { pid })
@@ -349,7 +349,7 @@ function nginx_stage:kill(pid)
   return await_workers(self, { [pid] = true })
 end
 
---- Ends nginx in order, and waits for the end. Returns its status.
+--- Stops nginx gracefully, and waits for its end. Returns the exit status.
 function nginx_stage:quit()
   local old = self:workers()
   self.master:signal("sigquit")
@@ -359,7 +359,7 @@ function nginx_stage:quit()
   return status
 end
 
---- Ends what runs, at once, and removes the directory.
+--- Kills the processes, and removes the directory.
 function nginx_stage:close()
   stages[self] = nil
   if self.master and not self.master.status then
@@ -372,14 +372,14 @@ function nginx_stage:close()
   if uv.fs_stat(self.here) then directory.remove(self.here) end
 end
 
---- Ends every stage that runs.
+--- Closes every running stage.
 function nginx_stage.close_all()
   local left = {}
   for self in pairs(stages) do left[#left + 1] = self end
   for _, self in ipairs(left) do self:close() end
 end
 
---- For the block of tests that it is called in: whatever a test starts ends with the test.
+--- For the calling block of tests: closes the stages and processes of each test at its end.
 function nginx_stage.with_tests()
   local busted = require "busted" -- a bench has none
   busted.after_each(function()
@@ -391,7 +391,7 @@ end
 
 -- }======
 
--- {====== Asking ======
+-- {====== Requests ======
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
@@ -418,7 +418,7 @@ function nginx_stage:await_each(text)
   end
 end
 
---- Makes a request, of any worker. Returns { status, head, body }.
+--- Makes a request to any worker. Returns { status, head, body }.
 function nginx_stage:get(path)
   local one = http.connect(self.port)
   local answer = one:ask(path)
@@ -433,7 +433,7 @@ end
 local load_methods = {}
 local load_mt = { __index = load_methods }
 
---- Begins to make requests, over so many connections, with wrk.
+--- Starts wrk, which makes requests over so many connections.
 function nginx_stage:load(path, connections)
   local url = ("http://127.0.0.1:%d%s"):format(self.port, path)
   return setmetatable({
@@ -441,8 +441,8 @@ function nginx_stage:load(path, connections)
   }, load_mt)
 end
 
---- Ends the requests. Returns { requests, per_second, bad (answers of other statuses than 2xx and 3xx), broken
--- (connections and requests that failed) }.
+--- Stops wrk. Returns { requests, per_second, bad (answers with other statuses than 2xx and 3xx), broken (failed
+-- connections and requests) }.
 function load_methods:finish()
   self.wrk:signal("sigint")
   assert(self.wrk:wait() == 0, self.wrk:transcript())
@@ -460,7 +460,7 @@ end
 
 -- {====== error.log ======
 
---- All of error.log.
+--- Returns the whole of error.log.
 function nginx_stage:log()
   local file = io.open(self.here .. "/error.log")
   local text = file and file:read("*a") or ""
@@ -470,7 +470,7 @@ end
 
 local GRAVE = { warn = true, error = true, crit = true, alert = true, emerg = true }
 
---- The lines of error.log, from warnings on, that none of some patterns matches; as one text.
+--- Returns the lines of error.log with the level warn or higher that match none of the patterns, as one text.
 function nginx_stage:troubles(...)
   local expected, list = { ... }, {}
   for line in self:log():gmatch("[^\n]+") do
@@ -483,7 +483,7 @@ function nginx_stage:troubles(...)
   return table.concat(list, "\n")
 end
 
---- Waits for a line of error.log, after those that were waited for before. Returns the line.
+--- Waits for a line of error.log after the last one that was waited for. Returns the line.
 function nginx_stage:expect_log(pattern)
   return await(self, "line " .. pattern, function()
     local text = self:log()

@@ -3,7 +3,7 @@
 
 local cases = require "spec.support.cases"
 
---- Over TLS, `identity` is { ca, cert, key }, files, the last two of which may be left out.
+--- For TLS, `identity` is { ca, cert, key }: names of files; cert and key are optional.
 local function new(server, identity)
   identity = identity or {}
   return cases.new({ "node", "spec/support/node/peer.js", server.url, identity.ca, identity.cert, identity.key }, {

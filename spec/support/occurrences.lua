@@ -3,15 +3,15 @@
 
 local MOST = 50 -- times as many rounds, after which a missing outcome is a failure
 
---- The first of the outcomes that is not counted; nil if all are.
+--- Returns the first outcome that has not occurred; nil if all have.
 local function missing(counts, outcomes)
   for _, what in ipairs(outcomes) do
     if (counts[what] or 0) == 0 then return what end
   end
 end
 
---- Calls play(i) for i = 1, 2, 3, … Each returns what occurred, as one name or counted by name, or nothing. Returns all
--- counts. `most` is how many rounds there are at most.
+--- Calls play(i) for i = 1, 2, 3, … A round returns the name of an outcome, counts by name, or nothing. Returns
+-- all counts. `most` is the largest number of rounds.
 local function await(outcomes, rounds, play, most)
   local counts, i = {}, 0
   most = most or MOST * rounds

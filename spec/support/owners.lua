@@ -32,7 +32,7 @@ local openers = {
   end,
 }
 
---- Returns how to open one of the stores on both sides.
+--- Returns a function that opens one store, which is both `owner` and `other`.
 local function opening(name)
   return function(with)
     local store, close = openers[name]()
@@ -69,7 +69,7 @@ kinds[4] = {
   is_client = true,
   open = function(with)
     with.peer = with.peer or server.start { kind = "etcd" }
-    uv.run("nowait") -- what it prints is read, or it would have to wait
+    uv.run("nowait") -- reads its output, so that its pipe does not fill up
     with.url = with.peer.url
     with.owner, with.other = keywatch.connect(with.url), keywatch.connect(with.url)
     for _, id in ipairs(assert(with.owner:leases())) do with.owner:lease_by_id(id):revoke() end
@@ -105,8 +105,8 @@ function owners.each(declare)
   end
 end
 
---- Returns functions by name, a new table: each opens an empty store or client, and returns that and a function that
--- closes it.
+--- Returns a new table of functions by name: each opens an empty store or client, and returns the object and a function
+-- that closes it.
 function owners.openers()
   local copy = {}
   for name, open in pairs(openers) do copy[name] = open end
@@ -121,7 +121,7 @@ function owners.keys(owner, prefix)
   return keys
 end
 
---- Waits until there are so many keys below a prefix.
+--- Waits until a prefix has `n` keys.
 function owners.await_keys(owner, prefix, n)
   local watch = assert(owner:watch(prefix, { prefix = true }))
   while #owners.keys(owner, prefix) ~= n do assert(watch:next(30)) end

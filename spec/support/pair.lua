@@ -25,26 +25,26 @@ function pair.response_name(method) return responses[method] or method .. "Respo
 local host = {}
 local host_mt = { __index = host }
 
---- A store whose time is moved by hand, and a server over it.
+--- Opens a store with a manual clock, and a server of it.
 function pair.host(store_options, server_options)
   local options = { now = 0 }
   for name, v in pairs(store_options or {}) do options[name] = v end
   return pair.host_of(keywatch.open(options), server_options)
 end
 
---- A server over a store that there is.
+--- Opens a server of an existing store.
 function pair.host_of(store, server_options)
   return setmetatable({ store = store, server = assert(core.serve(store, server_options)), ends = {}, now = 1000 },
     host_mt)
 end
 
---- Lets the server do all that it has to do.
+--- Lets the server do all its due work.
 function host:step()
   local due = self.server:step(self.now)
   while due and due <= self.now do due = self.server:step(self.now) end
 end
 
---- Moves bytes between the server and all who are connected, until none move.
+--- Moves bytes between the server and all connections until none are left.
 function host:pump()
   repeat
     local moved = false
@@ -54,7 +54,7 @@ function host:pump()
   until not moved
 end
 
---- Raises in a probe build if a connection is not as it must be.
+--- In a probe build, raises if a connection breaks an invariant.
 function host:check()
   if not core.probe then return end
   core.probe.check_server(self.server)
@@ -69,8 +69,8 @@ function host:close()
   self.store:close()
 end
 
---- For the block of tests that it is called in: calls set(host) before each test, with a new one. A probe build checks
--- the store after the test. Options: those of pair.host.
+--- For the calling block of tests: calls set(host) before each test, with a new host. A probe build checks the store
+-- after the test. Options: those of pair.host.
 function pair.for_each_test(set, store_options, server_options)
   local one
   busted.before_each(function()
@@ -83,9 +83,9 @@ function pair.for_each_test(set, store_options, server_options)
   end)
 end
 
-local PIECE = 2 ^ 18 -- bytes: what is larger is slow to gather in one string
+local PIECE = 2 ^ 18 -- bytes: larger strings are slow to build
 
---- Takes all that a peer has to write, in pieces. Returns whether there was anything.
+--- Takes all pending bytes of a peer, in pieces. Returns true if there were any.
 local function drain(peer, take)
   local moved = false
   for bytes in function() return peer:pending(PIECE) end do
@@ -101,8 +101,8 @@ end
 local raw = {}
 local raw_mt = { __index = raw }
 
---- A connection whose frames are made by hand. It has said hello, unless that is false. `max_turn` messages are heard
--- of it in a turn; all unless given.
+--- Connects a client whose frames are made by hand. It sends `hello`: by default a correct preface, nothing if it is
+-- false. The server reads at most `max_turn` messages of it in a turn; by default all.
 function host:raw(hello, max_turn)
   local peer = assert((self.server:accept(self.now, max_turn)), "no connection, or not enough memory")
   local one = setmetatable({ host = self, peer = peer, reader = h2.reader(), unsent = {}, is_deaf = false }, raw_mt)
@@ -128,7 +128,7 @@ function raw:pull()
   return drain(self.peer, function(bytes) self.reader:feed(bytes) end)
 end
 
---- Sends, and takes all that follows.
+--- Sends bytes, and reads all answers.
 function raw:say(...)
   self:send(...)
   self.host:pump()
@@ -143,7 +143,7 @@ function raw:close() self.peer:close() end
 local client = {}
 local client_mt = { __index = client }
 
---- A connection with the client's side of the engine on it.
+--- Connects a client of the core.
 function host:client()
   local peer = assert((self.server:accept(self.now)), "no connection, or not enough memory")
   local one_client = assert(core.client("spec", nil, self.now), "not enough memory")
@@ -165,7 +165,7 @@ function client:pull()
   return moved
 end
 
---- Takes what has come back: returns[call] = { messages..., status =, text = }.
+--- Takes the answers that have arrived: returns[call] = { messages..., status =, text = }.
 function client:take()
   for call in self.client.next, self.client do
     local list = self.returns[call] or {}
@@ -176,7 +176,7 @@ function client:take()
   end
 end
 
---- Begins a call; with messages, they are sent.
+--- Begins a call, and sends the given messages.
 function client:start(method, metadata, ...)
   local call = assert((self.client:call(pair.paths[method] or method, metadata)), "no call, or not enough memory")
   for _, message in ipairs { ... } do self.client:send(call, message) end
@@ -188,7 +188,7 @@ end
 local unary = {}
 local unary_mt = { __index = unary }
 
---- Sends a unary call. The server has not stepped since.
+--- Sends a unary call, without a step of the server.
 function client:begin(method, request, metadata)
   local number = self:start(method, metadata, core.encode(pair.request_name(method), request or {}))
   self.client:half_close(number)
@@ -196,7 +196,7 @@ function client:begin(method, request, metadata)
   return setmetatable({ who = self, method = method, number = number }, unary_mt)
 end
 
---- The answer of a call, and its bytes; or its status and text; nothing, if it has none yet.
+--- Returns the answer of a call, and its bytes; or the status and text of a failure; nothing if the call has not ended.
 function unary:look()
   self.who:pull()
   local back = self.who.returns[self.number]
@@ -205,7 +205,7 @@ function unary:look()
   return core.decode(pair.response_name(self.method), back[1]), back[1]
 end
 
---- A unary call, to its end: the decoded answer, or nil, the status and its text; and the bytes of the answer.
+--- Makes a unary call. Returns the decoded answer, or nil, the status and its text; and the bytes of the answer.
 function client:unary(method, request, metadata)
   local call = self:start(method, metadata, core.encode(pair.request_name(method), request or {}))
   self.client:half_close(call)
@@ -228,13 +228,13 @@ function client:stream(method, metadata)
     stream_mt)
 end
 
---- Sends a request. Nothing moves yet.
+--- Queues a request, without moving bytes.
 function stream:send(request)
   self.client.client:send(self.call, core.encode(pair.request_name(self.method), request))
   return self
 end
 
---- The answers of a range stream, put together.
+--- Returns the answers of a range stream as one answer.
 function pair.merge(messages)
   local whole = { kvs = {} }
   for i, message in ipairs(messages) do
@@ -246,7 +246,7 @@ function pair.merge(messages)
   return whole
 end
 
---- All answers that have come since, decoded; their bytes are in `raw`.
+--- Returns the decoded answers since the last call; their bytes are in `raw`.
 function stream:take()
   self.client.host:pump()
   self.client:take()
@@ -260,13 +260,13 @@ function stream:take()
   return list
 end
 
---- Sends a request and takes what comes.
+--- Sends a request, and returns the answers.
 function stream:ask(request) return self:send(request):take() end
 
 function stream:half_close() self.client.client:half_close(self.call) end
 function stream:cancel() self.client.client:cancel(self.call) end
 
---- Its status and text, if it has ended.
+--- Returns the status and text of the stream, if it has ended.
 function stream:status()
   self:take()
   local back = self.client.returns[self.call]

@@ -2,9 +2,9 @@
 
 local cases = require "spec.support.cases"
 
-local PYTHON = "/usr/bin/python3" -- the one that Debian's packages are for
+local PYTHON = "/usr/bin/python3" -- with Debian's packages
 
---- Over TLS, `identity` is { ca, cert, key }, files, the last two of which may be left out.
+--- For TLS, `identity` is { ca, cert, key }: names of files; cert and key are optional.
 local function new(server, identity)
   identity = identity or {}
   return cases.new { PYTHON, "-B", "spec/support/python/peer.py", server.address,
