@@ -1,9 +1,9 @@
 --- A program with a durable store, which loses power or is killed: spec/support/fault.c is preloaded into it.
 --
---   power_program.lua steps DIRECTORY CONTROL SEED FROM BYTES TARGET PLAN FLUSH   steps at random, after the first
---                     FROM, until the program dies. BYTES are those of a segment of the journal. PLAN is the plan from
---                     the first step on whose name is TARGET; or from the beginning, if TARGET is "start". FLUSH is
---                     "flush", or "no flush" for a journal that leaves out its flush
+--   power_program.lua steps DIRECTORY CONTROL SEED FROM BYTES TARGET PLAN FLUSH   random steps, after the first FROM
+--                     ones, until the program dies. BYTES is the size of a segment of the journal. PLAN is set before
+--                     the first step whose name is TARGET; or at the beginning, if TARGET is "start". FLUSH is "flush",
+--                     or "no flush" for a journal without its flush
 --   power_program.lua open DIRECTORY CONTROL BYTES   opens the store and closes it
 --   power_program.lua rush DIRECTORY CONTROL BYTES PLAN FROM   puts one key again and again, as the steps after FROM,
 --                     with a checkpoint now and then, until the plan strikes
@@ -23,7 +23,7 @@ local workload = require "spec.support.workload"
 local mode, directory, control = arg[1], arg[2], arg[3]
 local path = directory .. "/store"
 
-local PAST_CHECKPOINT = 2 -- seconds after which a group is not in the journal alone
+local PAST_CHECKPOINT = 2 -- seconds after which a group is in the database, too
 
 local CHECKPOINT_STEPS = 16 -- of a rush
 

@@ -5,7 +5,7 @@ local core = require "keywatch.core"
 
 local probed = {}
 
---- Returns the probe. Without one, declares a test that says so, and returns nil: the spec has no other tests then.
+--- Returns the probe. Without a probe, declares a test that says so, and returns nil: the spec then has no other tests.
 function probed.get(what)
   if core.probe then return core.probe end
   busted.describe(what, function()

@@ -8,7 +8,7 @@ local proc = {}
 local ESTABLISHED = "01"
 local CONNECTED = "03" -- of a unix socket
 
---- The text of a file in /proc/PID; nil if the process has gone.
+--- Returns the text of a file in /proc/PID; nil if the process has ended.
 local function text_of(pid, name)
   local file = io.open(("/proc/%s/%s"):format(pid, name))
   local text = file and file:read("*a")
@@ -16,13 +16,13 @@ local function text_of(pid, name)
   return text
 end
 
---- Whether a process runs. A zombie does not.
+--- True if a process runs. A zombie does not.
 function proc.is_running(pid)
   local text = text_of(pid, "stat")
   return text ~= nil and not text:find("%) [ZX] ")
 end
 
---- The pids of a process's children, in order.
+--- Returns the sorted pids of a process's children.
 function proc.children(pid)
   local list = {}
   for child in (text_of(pid, ("task/%d/children"):format(pid)) or ""):gmatch("%d+") do
@@ -32,7 +32,7 @@ function proc.children(pid)
   return list
 end
 
---- The name that a process shows in lists of processes.
+--- Returns the command line of a process, as ps shows it.
 function proc.title(pid) return ((text_of(pid, "cmdline") or ""):gsub("%z+$", "")) end
 
 --- Returns a function of a pid: a size in /proc/PID/status, in bytes.
@@ -42,7 +42,7 @@ local function size_of(name)
   end
 end
 
---- The memory of a process now; the most that it had since reset_peak; and what of it belongs to no file.
+--- The memory of a process: now; the peak since reset_peak; and the part that belongs to no file.
 proc.resident, proc.peak, proc.anonymous = size_of("VmRSS"), size_of("VmHWM"), size_of("RssAnon")
 
 function proc.reset_peak(pid)
@@ -51,7 +51,7 @@ function proc.reset_peak(pid)
   file:close()
 end
 
---- How many descriptors a process has open, of all or of those below a number.
+--- Returns the number of open descriptors of a process; with `below`, of those below a number.
 function proc.descriptors(pid, below)
   local n = 0
   local entries = assert(uv.fs_scandir(("/proc/%s/fd"):format(pid)))
@@ -61,12 +61,12 @@ function proc.descriptors(pid, below)
   return n
 end
 
---- The processor time of a process's first thread, in seconds, to the nanosecond.
+--- Returns the processor time of a process's first thread, in seconds, to the nanosecond.
 function proc.seconds(pid)
   return tonumber(assert(text_of(pid, "schedstat"), "no such process"):match("^%d+")) / 1e9
 end
 
---- The inodes of a process's sockets, as a set.
+--- Returns the set of the inodes of a process's sockets.
 local function sockets_of(pid)
   local set = {}
   local path = ("/proc/%d/fd/"):format(pid)
@@ -79,7 +79,7 @@ local function sockets_of(pid)
   return set
 end
 
---- How many TCP connections a process has to a port, or, without a port, in all.
+--- Returns the number of TCP connections of a process, to a port if one is given.
 function proc.connections(pid, port)
   local sockets, n = sockets_of(pid), 0
   for line in (text_of(pid, "net/tcp") or ""):gmatch("[^\n]+") do
@@ -89,7 +89,7 @@ function proc.connections(pid, port)
   return n
 end
 
---- How many connections a server has that came by its unix socket.
+--- Returns the number of a server's connections at its unix socket.
 function proc.unix_connections(pid, path)
   local sockets, n = sockets_of(pid), 0
   for line in (text_of(pid, "net/unix") or ""):gmatch("[^\n]+") do

@@ -7,14 +7,14 @@ local uv = require "spec.support.luv"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
-local SECONDS = 120 -- without what is awaited, after which a process is taken for one that hangs
+local SECONDS = 120 -- after which a wait fails: the process hangs
 
 local process = {}
 process.__index = process
 
 local running = {} -- pid -> process
 
--- What the run has set for the VM under test, and what would lead a client elsewhere.
+-- Variables of the run for the VM under test, and variables that would change a client's server.
 local FOREIGN = { LD_PRELOAD = true, http_proxy = true, HTTP_PROXY = true, ALL_PROXY = true, all_proxy = true }
 
 local function environment(extra)
@@ -69,8 +69,8 @@ local function read_all(stream)
   end)
 end
 
---- Starts a program: a list of its name and arguments. Options: env, a table of what is added to the environment; cwd,
--- the directory that it runs in; is_lasting, for one that end_all leaves alone.
+--- Starts a program: a list of its name and arguments. Options: env, a table of additions to the environment; cwd, its
+-- directory; is_lasting, if end_all must not end it.
 function process.start(argv, options)
   options = options or {}
   local self = setmetatable({
@@ -79,7 +79,7 @@ function process.start(argv, options)
     input = uv.new_pipe(false),
     out = new_stream(),
     err = new_stream(),
-    status = nil, -- once it has ended: as in a shell
+    status = nil, -- once the process has ended: the exit status, as in a shell
   }, process)
 
   local args = { "--pdeathsig", "KILL" }
@@ -103,7 +103,7 @@ function process.start(argv, options)
   return self
 end
 
---- All that was printed so far, for a failure's text.
+--- Returns the whole output so far, for the text of a failure.
 function process:transcript()
   return ("%s\nstatus: %s\nstdout: %s\nstderr: %s"):format(self.name, tostring(self.status),
     text_of(self.out):sub(-4000), text_of(self.err):sub(-4000))
@@ -127,21 +127,21 @@ local function await(self, stream, pattern)
   return text_of(stream):sub(found[1], found[2])
 end
 
---- Waits for a pattern in what it prints after the last match. Returns the captures, or what matched.
+--- Waits for a pattern in stdout after the last match. Returns the captures, or the match.
 function process:expect(pattern) return await(self, self.out, pattern) end
 
---- The same, of what it prints to stderr.
+--- The same for stderr.
 function process:expect_error(pattern) return await(self, self.err, pattern) end
 
---- Gives it a text to read.
+--- Writes a text to stdin.
 function process:write(text) self.input:write(text) end
 
---- Ends what it reads.
+--- Closes stdin.
 function process:finish_input() self.input:shutdown() end
 
 function process:signal(name) self.handle:kill(name) end
 
---- Waits for its end; returns its status.
+--- Waits for the end of the process. Returns the exit status.
 function process:wait(seconds)
   if not turn_until(function() return is_over(self) end, seconds) then
     self.handle:kill("sigkill")
@@ -150,7 +150,7 @@ function process:wait(seconds)
   return self.status
 end
 
---- Runs a program to its end, with a text to read. Returns the process.
+--- Runs a program to its end, with a text on stdin. Returns the process.
 function process.run(argv, input, options)
   local self = process.start(argv, options)
   if input then self:write(input) end
@@ -159,7 +159,7 @@ function process.run(argv, input, options)
   return self
 end
 
---- Ends what a test has left running.
+--- Kills the processes that a test has left running.
 function process.end_all()
   local left = {}
   for _, self in pairs(running) do

@@ -8,11 +8,11 @@ local busted = require "busted"
 local files = require "spec.support.files"
 local vm = require "spec.support.vm"
 
-local SECONDS = 120 -- after which a program is taken for one that never ends
+local SECONDS = 120 -- that a program may run
 
 local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
---- The interpreter with its environment; all else runs without what is preloaded.
+--- Returns the command of the interpreter with its environment. Only the interpreter gets the preloaded libraries.
 local function command(path)
   local words = { "env" }
   for name, value in pairs(vm.environment()) do words[#words + 1] = name .. "=" .. quote(value) end
@@ -21,7 +21,7 @@ local function command(path)
   return table.concat(words, " ")
 end
 
---- Runs a program. Returns its exit status, and what it printed.
+--- Runs a program. Returns its exit status, and its output.
 local function run(text, seconds)
   local path = files.write(os.tmpname(), text)
   local script = ("timeout --kill-after=5 %d %s 2>&1; echo status $?"):format(seconds or SECONDS, command(path))
@@ -33,15 +33,15 @@ local function run(text, seconds)
   return tonumber(status), printed
 end
 
---- The same, of a program that must end well. Returns what it printed.
+--- Runs a program that must succeed. Returns its output.
 local function printed_by(text, seconds)
   local status, printed = run(text, seconds)
   if status ~= 0 then error(("the program ends with status %s: %s"):format(tostring(status), printed), 2) end
   return printed
 end
 
---- Returns a function (printed, text), for tests: it runs a program that begins with another text, and expects that the
--- program ends by itself, and has printed that, with spaces for tabs.
+--- Returns a function (printed, text) for tests: it runs the program `begin` .. text, and expects it to end by itself
+-- with the output `printed`, in which spaces stand for tabs.
 local function expecting(begin, runner)
   return function(expected, text)
     local status, printed = (runner or run)(begin .. text, 30)
@@ -49,7 +49,7 @@ local function expecting(begin, runner)
   end
 end
 
---- What a program that forks begins with.
+--- The beginning of a program that forks.
 local FORKING = [[
   local fork = assert(package.loadlib("build/fault.so", "kw_fault_fork"))
   local wait = assert(package.loadlib("build/fault.so", "kw_fault_wait"))

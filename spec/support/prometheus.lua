@@ -16,7 +16,7 @@ local function check_text(text, line)
   end
 end
 
---- The value of a label that begins at a place, behind its quote; and the place behind its other quote.
+--- Returns the value of a label whose opening quote is before `at`; and the position after the closing quote.
 local function read_value(line, at)
   local parts = {}
   while true do
@@ -32,7 +32,7 @@ local function read_value(line, at)
   end
 end
 
---- The labels of a line from the place of "{"; and the place behind "}".
+--- Returns the labels of a line whose "{" is at `at`; and the position after "}".
 local function read_labels(line, at)
   local labels = {}
   at = at + 1
@@ -57,7 +57,7 @@ local function read_number(text, line)
   return assert(tonumber(text))
 end
 
---- A sample of a line, in the family that is read now.
+--- Adds the sample of a line to the current family.
 local function read_sample(family, line)
   local name = assert(line:match(NAME), "no name in: " .. line)
   assert(family and name == family.name, "a sample outside of its family: " .. line)
@@ -70,7 +70,7 @@ local function read_sample(family, line)
   table.insert(family.samples, { labels = labels, value = read_number(number, line) })
 end
 
---- The families of a text, in order, and by name: { name, type, help, samples = { { labels, value } } }.
+--- Returns the families of a text, in order and by name: { name, type, help, samples = { { labels, value } } }.
 local function parse(text)
   assert(text == "" or text:sub(-1) == "\n", "the last line does not end")
   local families, family = {}, nil
@@ -99,7 +99,7 @@ local function parse(text)
   return families
 end
 
---- The value of the sample of a family that has these labels.
+--- Returns the value of the sample of a family that has these labels.
 local function value(families, name, labels)
   for _, sample in ipairs(assert(families[name], "there is no " .. name).samples) do
     local is_same = true

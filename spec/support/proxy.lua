@@ -9,8 +9,8 @@ local remote = require "spec.support.remote"
 local proxy_methods = {}
 local proxy_mt = { __index = proxy_methods }
 
---- A proxy to a server's URL: http or https, with an address, or unix. It has url, address and port. Of TLS it knows
--- nothing: it passes, cuts and delays the bytes of that as others, and its URL has the scheme of the server's.
+--- Starts a proxy to a server's URL: http or https, with an address, or unix. It has the fields url, address and port.
+-- The proxy treats TLS like other bytes, and its URL has the scheme of the server's URL.
 local function start(url, options)
   local self = setmetatable({ remote = remote.start("proxy_program", options) }, proxy_mt)
   self.port = self.remote:ask { "start", url }
@@ -21,19 +21,19 @@ end
 
 -- What there is -----------------------------------------------------------------------------------------------------
 
---- How many connections of clients there ever were.
+--- Returns the number of all accepted connections.
 function proxy_methods:accepted() return self.remote:ask { "accepted" } end
 
---- How many bytes have passed, and how many are held.
+--- bytes() returns the number of delivered bytes, held() that of held bytes.
 function proxy_methods:bytes(direction) return self.remote:ask { "bytes", direction or "both" } end
 function proxy_methods:held(direction) return self.remote:ask { "held", direction or "both" } end
 
---- Waits until just so many are open, or until so many ever were. `turn`, if given, is called again and again
--- meanwhile; without it a client of the spec's own process does nothing.
+--- wait_connections waits until exactly n connections are open, wait_accepted until n were accepted. `turn`, if given,
+-- is called repeatedly during the wait; without it a client in the spec's process does nothing.
 function proxy_methods:wait_connections(n, turn) self.remote:ask({ "wait_connections", n }, turn) end
 function proxy_methods:wait_accepted(n, turn) self.remote:ask({ "wait_accepted", n }, turn) end
 
---- Waits until so many bytes have passed, or are held.
+--- Waits until n bytes were delivered or are held.
 function proxy_methods:wait_bytes(n, direction, turn)
   self.remote:ask({ "wait_bytes", n, direction or "both" }, turn)
 end
@@ -44,16 +44,16 @@ end
 
 -- Connections that end ----------------------------------------------------------------------------------------------
 
---- Ends every connection. Options: how, "close" (a FIN, unless given), "reset" (a RST), or "shutdown" (a FIN after what
--- was said before, and the other direction stays as it is); direction, "to_client" or "to_server" if only that side is
--- to hear of it. The other one then finds a connection that is open and silent.
+--- Ends every connection. Options: how, "close" (a FIN, the default), "reset" (a RST), or "shutdown" (a FIN after the
+-- held bytes, and the other direction stays open); direction, "to_client" or "to_server" to end the connection only at
+-- that side. The other side then has a connection that is open and silent.
 function proxy_methods:cut(options)
   options = options or {}
   self.remote:ask { "cut", options.direction or "both", options.how or "close" }
 end
 
---- Resets the next connection when n bytes have passed in a direction; n = 0 is at once. Without n it does not. `how`
--- may be "close"; or "swallow": the connection stays open, and nothing passes ever after. Bytes that the receiver's
+--- Resets the next connection when n bytes have passed in a direction; n = 0 is at once. Without n this is off. `how`
+-- may be "close"; or "swallow": the connection stays open, and nothing passes any more. Bytes that the receiver's
 -- kernel has no room for yet are lost with a reset.
 function proxy_methods:cut_once(n, direction, how)
   self.remote:ask { "cut_once", n or false, direction or "both", how or "reset" }
@@ -65,24 +65,24 @@ function proxy_methods:accept_again() self.remote:ask { "accept_again" } end
 
 -- Bytes that come late, or never ------------------------------------------------------------------------------------
 
---- Holds what comes, and that a side has ended; nothing is lost.
+--- stall holds all bytes and the ends of connections, resume delivers them; nothing is lost.
 function proxy_methods:stall(direction) self.remote:ask { "stall", direction or "both" } end
 function proxy_methods:resume(direction) self.remote:ask { "resume", direction or "both" } end
 
---- Connections are accepted, and all that is said on them, or on old ones, is thrown away.
+--- Accepts connections, and discards all bytes of new and old connections.
 function proxy_methods:blackhole() self.remote:ask { "blackhole" } end
 
---- Everything passes as it comes again: undoes blackhole, stall, delay, split, throttle and cut_once. A connection
--- that has lost something stays silent.
+--- Delivers everything at once again: undoes blackhole, stall, delay, split, throttle and cut_once. A connection
+-- that has lost bytes stays silent.
 function proxy_methods:restore() self.remote:ask { "restore" } end
 
---- What comes from now on passes so many milliseconds later.
+--- Delays bytes that arrive from now on by so many milliseconds.
 function proxy_methods:delay(ms, direction) self.remote:ask { "delay", ms or false, direction or "both" } end
 
---- Bytes pass in pieces of n, each in a packet of its own.
+--- Delivers bytes in pieces of n, each in a packet of its own.
 function proxy_methods:split(n, direction) self.remote:ask { "split", n or false, direction or "both" } end
 
---- No more than so many bytes of each connection pass in a second.
+--- Delivers at most so many bytes of each connection per second.
 function proxy_methods:throttle(rate, direction) self.remote:ask { "throttle", rate or false, direction or "both" } end
 
 function proxy_methods:close() self.remote:close() end

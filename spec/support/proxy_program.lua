@@ -8,12 +8,12 @@ local uv = require "spec.support.luv"
 
 local remote = require "spec.support.remote"
 
-local HELD = 2 ^ 20   -- bytes that a lane holds, before who sends them has to wait
-local PER_SECOND = 50 -- writes of what is throttled
+local HELD = 2 ^ 20   -- bytes that a lane holds before its sender has to wait
+local PER_SECOND = 50 -- writes of a throttled lane
 local BACKLOG = 511
 
 local rules = { to_server = {}, to_client = {} } -- { is_stalled, delay, split, rate, cut_after (of the next one), how }
-local passed = { to_server = 0, to_client = 0 }  -- bytes ever
+local passed = { to_server = 0, to_client = 0 }  -- bytes in total
 local connections = {}                           -- a set
 local n_accepted = 0
 local is_black = false
@@ -24,7 +24,7 @@ local listener, port
 
 local function new_side(handle, is_ready) return { handle = handle, is_ready = is_ready, is_open = true } end
 
---- "close": a FIN; "reset": a RST, which sockets of paths do not have.
+--- Ends a side: "close" with a FIN; "reset" with a RST, which unix sockets do not have.
 local function end_side(side, how)
   if not side.is_open then return end
   side.is_open = false
@@ -59,24 +59,24 @@ local function new_lane(direction, from, to)
     to = to,
     pieces = {},       -- { bytes, at, due } or { ending, due }
     held = 0,          -- bytes
-    left = left,       -- bytes that may pass before the connection is cut
-    how = rule.how,    -- it is then cut
-    next_ms = 0,       -- when the next write may be, if writes are throttled
+    left = left,       -- bytes until the connection is cut
+    how = rule.how,    -- how the connection is then cut
+    next_ms = 0,       -- time of the next write, if writes are throttled
     is_busy = false,   -- a write is under way
-    is_over = false,   -- nothing can pass any more
-    is_paused = false, -- it holds so much that nothing more is read
+    is_over = false,   -- nothing can be delivered any more
+    is_paused = false, -- the lane is full, and reading is paused
     timer = nil,
   }
 end
 
---- As many bytes have passed as may.
+--- Cuts a connection after its last allowed byte.
 local function cut_lane(lane)
   if lane.how ~= "swallow" then return end_connection(lane.connection, lane.how) end
   lane.connection.is_lost = true
   lane.pieces, lane.held = {}, 0
 end
 
---- How many bytes of a piece may go in one write.
+--- Returns the number of bytes of a piece for the next write.
 local function size_of(lane, piece)
   local rule = lane.rule
   local n = #piece.bytes - piece.at + 1
@@ -86,7 +86,7 @@ end
 
 local pump, push, start_reading
 
---- Takes what goes into the next write, out of the first piece.
+--- Takes the bytes for the next write out of the first piece.
 local function take(lane, piece)
   local n = size_of(lane, piece)
   local bytes = piece.bytes:sub(piece.at, piece.at + n - 1)
@@ -104,7 +104,7 @@ local function opposite(lane)
   return lane == connection.to_server and connection.to_client or connection.to_server
 end
 
---- A side has met an error: the other one is to meet it too, after all that was said before.
+--- Handles the error of a side: the other side gets an error, too, after all earlier bytes.
 local function fail(lane)
   end_side(lane.from, "close")
   push(lane, { ending = "reset" })
@@ -133,7 +133,7 @@ local function pump_at(lane, ms)
   lane.timer:start(ms - uv.now(), 0, function() pump(lane) end)
 end
 
---- Lets pass what may pass now.
+--- Delivers the pieces that are due.
 function pump(lane)
   local piece = lane.pieces[1]
   if not piece or lane.is_busy or lane.rule.is_stalled then return end
@@ -158,9 +158,9 @@ end
 
 -- }======
 
--- {====== What comes ======
+-- {====== Reading ======
 
---- Without a notice to either side. A connection that has lost bytes stays silent for ever.
+--- Discards bytes, without a notice to either side. A connection that has lost bytes stays silent for ever.
 local function lose(lane, chunk)
   local connection = lane.connection
   connection.is_lost = true
@@ -218,7 +218,7 @@ local function accept()
     to_server = new_lane("to_server", client, server),
     to_client = new_lane("to_client", server, client),
     is_dialed = false,
-    is_lost = false, -- something that was said on it was thrown away
+    is_lost = false, -- some of its bytes were discarded
   }
   connection.to_server.connection, connection.to_client.connection = connection, connection
   connections[connection] = true
@@ -241,7 +241,7 @@ end
 
 -- {====== The port ======
 
---- A socket that is bound and does not listen: the port is reserved while connections are refused.
+--- Returns a socket that is bound and does not listen: the port is reserved while connections are refused.
 local function keep_port()
   local keeper = uv.new_tcp()
   assert(keeper:bind("127.0.0.1", port or 0))
@@ -367,7 +367,7 @@ function handlers.blackhole()
   return true
 end
 
---- Those that were accepted in the dark and have said nothing are like new ones.
+--- Connections that were accepted in a blackhole and have lost no bytes work like new ones.
 function handlers.restore()
   is_black = false
   each_lane("both", function(lane) lane.left = nil end)

@@ -8,7 +8,7 @@ local meta = { __index = methods }
 
 local function new(seed)
   local random = setmetatable({ state = math.floor(seed) % (MODULUS - 1) + 1 }, meta)
-  for _ = 1, 8 do random:next() end -- seeds that lie close together part
+  for _ = 1, 8 do random:next() end -- separates the sequences of close seeds
   return random
 end
 
@@ -17,19 +17,19 @@ function methods:next()
   return self.state
 end
 
---- A whole number from low to high.
+--- Returns an integer from low to high.
 function methods:between(low, high)
   if low > high then error(("no number from %d to %d"):format(low, high), 2) end
   return low + self:next() % (high - low + 1)
 end
 
---- True once in `n` times.
+--- Returns true once in `n` times.
 function methods:one_in(n) return self:between(1, n) == 1 end
 
---- One of a list.
+--- Returns an item of a list.
 function methods:pick(list) return list[self:between(1, #list)] end
 
---- One of a list of { weight, value }.
+--- Returns a value of a list of { weight, value }.
 function methods:weighted(list)
   local total = 0
   for _, entry in ipairs(list) do total = total + entry[1] end
@@ -40,7 +40,7 @@ function methods:weighted(list)
   end
 end
 
---- A string of that many bytes, any of them.
+--- Returns a string of `n` random bytes.
 function methods:bytes(n)
   local bytes = {}
   for i = 1, n do bytes[i] = string.char(self:between(0, 255)) end

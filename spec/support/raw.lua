@@ -32,19 +32,19 @@ function raw.number_of(text) return h2.unpack_at(text, 1, #text) end
 
 local number, number_of = raw.number, raw.number_of
 
---- The header block of a gRPC request, and more lines.
+--- Returns the header block of a gRPC request, with more lines.
 function raw.block(path, more) return h2.block(h2.request_lines(path)) .. (more or "") end
 
---- A request, with a message in its frame, or without one and not at its end.
+--- Returns the frames of a request with a message; without a message, only open HEADERS.
 function raw.request(stream, path, message)
   local head = raw.frame(raw.HEADERS, raw.END_HEADERS, stream, raw.block(path))
   return message and head .. raw.data(stream, message, true) or head
 end
 
---- DATA, in frames that every server takes.
+--- Returns DATA, in frames of a size that every server accepts.
 function raw.data(stream, bytes, ends) return h2.data_in_parts(stream, bytes, 16384, { ends = ends }) end
 
---- Settings, a list of { name, value }.
+--- Returns SETTINGS; `list` has { name, value }.
 function raw.settings(list)
   local payload = ""
   for _, setting in ipairs(list) do payload = payload .. number(setting[1], 2) .. number(setting[2], 4) end
@@ -53,7 +53,7 @@ end
 
 -- }======
 
---- Turns the loop until something is so.
+--- Turns the loop until is_so() is true.
 function raw.turn_until(is_so, what)
   if process.turn_until(is_so, nil, POLL_MS) then return end
   error("what was waited for has not come: " .. (what or "?"), 2)
@@ -66,7 +66,7 @@ local turn_until = raw.turn_until
 local client = {}
 client.__index = client
 
---- Gives every message that is complete to on_message, and keeps the rest.
+--- Passes every complete message to on_message, and keeps the rest.
 local function take_messages(self, stream, payload)
   local rest = table.concat(stream.data) .. payload
   local messages, at = h2.read_messages(rest)
@@ -110,14 +110,13 @@ local function parse(self, chunk)
   for _, one in ipairs(frames) do take(self, h2.types[one.type] or one.type, one.flags, one.id, one.payload) end
 end
 
---- Begins to connect. Options: is_silent, which sends no preface; is_stuck, which does not read; window, that of
--- streams; text, which takes what comes for text and leaves it in `rest`; handle, one that is not connected yet, such
--- as spec.support.tls_handle has.
+--- Begins to connect. Options: is_silent, to send no preface; is_stuck, to read nothing; window, that of streams; text,
+-- to keep received bytes in `rest` as they are; handle, an unconnected one, such as that of spec.support.tls_handle.
 function raw.connect(port, options)
   options = options or {}
   local self = setmetatable({
     handle = options.handle or uv.new_tcp(),
-    rest = "",          -- what came last and is no whole frame
+    rest = "",          -- bytes of an incomplete frame
     streams = {},       -- by their ids: { data, size, headers, has_ended, reset }
     counts = {},        -- of frames, by their kinds
     goaway = nil,       -- { code, text }
@@ -127,8 +126,8 @@ function raw.connect(port, options)
     failure = nil,
     is_text = options.text,
     answers_pings = true,
-    on_frame = nil,     -- is called for every frame
-    on_message = nil,   -- is called for every message, which is then not kept
+    on_frame = nil,     -- called for every frame
+    on_message = nil,   -- called for every message, which is then not kept
   }, client)
   self.handle:connect("127.0.0.1", port, function(err)
     self.failure = err
@@ -158,7 +157,7 @@ end
 
 function client:stop_reading() self.handle:read_stop() end
 
---- The first call that meets a reset gets the error, and no other: if that is a write, the read sees a normal end.
+--- Sends bytes. Only the first call after a reset returns the error: if that is a write, the read sees a normal end.
 function client:send(bytes)
   if self.handle:is_closing() then return end
   self.handle:write(bytes, function(err)
@@ -166,19 +165,19 @@ function client:send(bytes)
   end)
 end
 
---- A FIN: it sends no more.
+--- Sends a FIN: the client sends nothing more.
 function client:finish() self.handle:shutdown() end
 
 function client:close()
   if not self.handle:is_closing() then self.handle:close() end
 end
 
---- A RST: the server finds an error.
+--- Sends a RST: the server gets an error.
 function client:reset()
   if not self.handle:is_closing() then self.handle:close_reset() end
 end
 
---- Waits until something is so, and fails if the server ends the connection before.
+--- Waits until is_so() is true. Fails if the server ends the connection first.
 function client:await(is_so, what)
   turn_until(function() return is_so() or self.has_ended or self.failure end, what)
   if not is_so() then
@@ -191,7 +190,7 @@ function client:await_end()
   turn_until(function() return self.has_ended or self.failure end, "the end of the connection")
 end
 
---- The id of the next stream.
+--- Returns the id of the next stream.
 function client:next_stream()
   self.last = self.last + 2
   return self.last
@@ -209,10 +208,10 @@ function client:has_ended_stream(id)
   return stream ~= nil and (stream.has_ended or stream.reset ~= nil)
 end
 
---- All that came on a stream.
+--- Returns all bytes that were received on a stream.
 function client:body(id) return table.concat(self.streams[id].data) end
 
---- A unary call to its end. Returns the message that came, without its prefix, or nil and the last header block.
+--- Makes a unary call. Returns the message of the answer, without its prefix, or nil and the last header block.
 function client:call(path, message)
   local id = self:start(path, message)
   self:await(function() return self:has_ended_stream(id) end, "the answer")
@@ -229,12 +228,12 @@ end
 local witness = {}
 witness.__index = witness
 
---- A well-behaved client.
+--- Connects a well-behaved client.
 function raw.witness(port, options)
   return setmetatable({ client = raw.connect(port, options), n = 0 }, witness)
 end
 
---- Fails unless a put and a get are answered as they should.
+--- Fails unless a put and a get are answered correctly.
 function witness:ask()
   self.n = self.n + 1
   local value = ("value %d."):format(self.n)

@@ -11,14 +11,14 @@ local process = require "spec.support.process"
 local vm = require "spec.support.vm"
 
 local SECONDS = 60   -- after which a command that waits for something gives up
-local PATIENCE = 90  -- seconds without an answer, after which the program is taken for one that hangs
-local POLL_MS = 1    -- between two turns of what the spec wants turned
+local PATIENCE = 90  -- seconds without an answer, after which the program counts as hanging
+local POLL_MS = 1    -- between two calls of `turn`
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local remote = {}
 
---- A value as a literal that takes one line.
+--- Returns a value as a literal of one line.
 local function write(value) return (literal.write(value):gsub("\\\n", "\\n")) end
 
 -- {====== The spec's side ======
@@ -27,7 +27,7 @@ local remote_methods = {}
 local remote_mt = { __index = remote_methods }
 
 --- Starts a program of spec/support by its file's name; it has the modules of this run, and runs under its sanitizers.
--- With the option is_lasting it ends by close alone, and not with the test.
+-- With the option is_lasting only close ends the program, and not the end of the test.
 function remote.start(name, options)
   return setmetatable({
     process = process.start({ vm.interpreter, "spec/support/" .. name .. ".lua" }, {
@@ -36,11 +36,11 @@ function remote.start(name, options)
     }),
     n_asked = 0,
     n_answered = 0,
-    answers = {}, -- by the numbers of their commands, until they are taken
+    answers = {}, -- by the number of the command, until taken
   }, remote_mt)
 end
 
---- Takes what it has answered. Tasks may ask while others wait, so answers are known by their numbers.
+--- Takes the answers of the program. Several tasks may wait for answers, so each answer has the number of its command.
 local function take_answers(self)
   local out = self.process.out
   local text, at = self.process:stdout(), 1
@@ -64,8 +64,8 @@ local function await(self, number, turn)
   return answer or error("no answer from " .. self.process:transcript(), 0)
 end
 
---- Has a command done: a list of its name and arguments. Returns its answer, or raises what it says of its failure.
--- `turn`, if there is one, is called again and again during the wait.
+--- Sends a command: a list of its name and arguments. Returns the answer, or raises the error of the program. `turn`,
+-- if given, is called repeatedly during the wait.
 function remote_methods:ask(command, turn)
   self.n_asked = self.n_asked + 1
   self.process:write(write(command) .. "\n")
@@ -74,7 +74,7 @@ function remote_methods:ask(command, turn)
   return answer.value
 end
 
---- Ends it.
+--- Ends the program.
 function remote_methods:close()
   if self.process.status then return end
   self.process:signal("sigkill")
@@ -105,7 +105,7 @@ local function read_commands(list)
   end)
 end
 
---- Does one command, if it can be done now. Returns whether it is answered.
+--- Does a command, if that is possible now. Returns true if it was answered.
 local function try(handlers, command)
   local ok, value = pcall(handlers[command[1]], unpack(command, 2))
   if ok and value == nil then return false end
@@ -117,9 +117,9 @@ local function give_up(command)
   say { ok = false, text = "what was waited for has not come: " .. write(command) }
 end
 
---- Does commands as they come, each by its handler of that name. It is done after the loop has turned, so all that was
--- sent to the program before the command was is there. A handler that returns nil is called again after the next turn;
--- what it returns else is the answer. `each_turn` is called after every turn.
+--- Does commands as they arrive, each by the handler with its name. A command is done after a turn of the loop, so
+-- bytes that were sent to the program before the command have arrived. A handler that returns nil is called again after
+-- the next turn; any other result is the answer. `each_turn` is called after every turn.
 function remote.serve(handlers, each_turn)
   local commands, stop = {}, nil
   local timer = uv.new_timer()

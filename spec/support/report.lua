@@ -2,11 +2,11 @@
 --
 -- The report is written to the file KW_REPORT, line by line, so that it also shows where a run has crashed:
 --   run NAME             a test begins
---   pass | fail          it ended; an error outside a test is one more fail, and a pending test is a fail
---   why PATH: NAME       what failed; the lines that follow, each behind a tab, begin its message
+--   pass | fail          the test ended; an error outside of tests is one more fail, and a pending test is a fail
+--   why PATH: NAME       the failed test; the next lines, each after a tab, are the beginning of the message
 --   file SECONDS PATH    a spec file ended
---   end                  all of them did
--- What is there already stays: spec/run makes a run in several parts, and adds them up.
+--   end                  all spec files ended
+-- An existing report is continued: spec/run makes a run in several parts, and adds them up.
 
 local busted = require "busted"
 
@@ -30,7 +30,7 @@ local function say(...)
   io.stdout:flush()
 end
 
---- The names of an element and of what it stands in, down from the file.
+--- Returns the names of an element and of the groups around it, from the outside in.
 local function full_name(element)
   local names = {}
   while element and element.descriptor and element.descriptor ~= "file" do
@@ -40,7 +40,7 @@ local function full_name(element)
   return #names > 0 and table.concat(names, " ") or "outside a test"
 end
 
---- The path of the file that an element stands in.
+--- Returns the path of an element's file.
 local function file_of(element)
   while element and element.descriptor ~= "file" do element = busted.parent(element) end
   return element and element.name or "outside a file"

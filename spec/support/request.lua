@@ -1,4 +1,4 @@
---- Requests as data: { verb = "put", "key", "value", { lease = 7 }, n = 3 }. They can be made to a store and to the
+--- Requests as data: { verb = "put", "key", "value", { lease = 7 }, n = 3 }. They can be made of a store and of the
 -- model, and printed.
 
 local difference = require("spec.support.difference").difference
@@ -17,7 +17,7 @@ function special.lease(target, ttl, options)
   return { id = lease.id, ttl = lease.ttl }
 end
 
---- A lease whose id the target chooses. It is revoked at once: what is chosen has no part in what follows.
+--- Grants a lease whose id the target chooses, and revokes it at once: later requests do not depend on the id.
 function special.brief_lease(target, ttl)
   local lease, err = target:lease(ttl)
   if not lease then return nil, err end
@@ -42,25 +42,25 @@ function special.each(target, key, options)
   return nil, result
 end
 
---- Moves the clock and does all that is due.
+--- Moves the clock, and does all due work.
 function special.pass_time(target, now)
   while target:step(now) do end -- luacheck: ignore 542
   return true
 end
 
---- Does a bounded step of what is due.
+--- Does a bounded step of the due work.
 function special.nudge(target, now)
   target:step(now)
   return true
 end
 
---- Makes the request; returns what the target returns.
+--- Makes a request of a target. Returns the target's results.
 local function perform(request, target)
   local act = special[request.verb] or target[request.verb]
   return act(target, unpack(request, 1, request.n))
 end
 
---- What a caller sees of an error, as a plain table.
+--- Returns the public fields of an error, as a plain table.
 local function plain_error(err)
   if err == nil then return nil end
   return {
@@ -71,7 +71,7 @@ local function plain_error(err)
   }
 end
 
---- Makes the request of both; words for the first difference of `got_from` to `expected_from`, or nil.
+--- Makes a request of both targets. Returns a text about the first difference, or nil.
 local function disagreement(request, got_from, expected_from)
   local got, got_err = perform(request, got_from)
   local expected, expected_err = perform(request, expected_from)
@@ -97,7 +97,7 @@ local function show_value(value)
   return "{ " .. table.concat(parts, ", ") .. " }"
 end
 
---- The request as it would be written in Lua.
+--- Returns a request as Lua text.
 local function show(request)
   local parts = {}
   for i = 1, request.n do parts[i] = show_value(request[i]) end

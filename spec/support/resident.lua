@@ -4,34 +4,34 @@ local proc = require "spec.support.proc"
 
 local resident = {}
 
---- Now, and the most since reset_peak.
+--- The memory now, and the peak since reset_peak.
 function resident.now() return proc.resident("self") end
 function resident.peak() return proc.peak("self") end
 function resident.reset_peak() proc.reset_peak("self") end
 
---- Whether it says anything: sanitizers and valgrind have memory of their own.
+--- False under sanitizers and valgrind, which use memory of their own.
 local how = require("spec.support.vm").how
 resident.is_reliable = how == "rock" or how == "once"
 
---- The KiB of Lua's heap, without garbage.
+--- Returns the KiB of Lua's heap, without garbage.
 function resident.heap()
   collectgarbage()
   return collectgarbage("count")
 end
 
-local DOSES = 3 -- after one to warm up
+local DOSES = 3 -- after a first one
 local KIB, MIB = 1024, 1024 * 1024
 
---- The memory after all garbage is collected, and that of Lua.
+--- Returns the memory of the process and of Lua's heap, in bytes, after collecting garbage.
 local function collected()
   collectgarbage()
   collectgarbage()
   return resident.now(), collectgarbage("count") * KIB
 end
 
---- Runs dose() several times, each of n of what `name` names. What is lost is lost with every dose, so the dose that
--- leaves the least is the one that counts: the others had more at once than any before. It must leave `flat` bytes at
--- most, over all doses, and `flat_heap` bytes of Lua's, if given. `measure`, unless given, measures this process.
+--- Runs dose() several times; `name` says what it makes n of. A leak grows with every dose, so the dose with the
+-- smallest growth counts: other doses may have grown to a new peak. That growth, times the doses, must be at most
+-- `flat` bytes, and `flat_heap` bytes of Lua's heap, if given. `measure` measures another process than this one.
 function resident.expect_flat(name, n, dose, flat, flat_heap, measure)
   dose()
   local before, heap_before = (measure or collected)()

@@ -10,7 +10,7 @@ local luv = require "spec.support.luv"
 local socket = require "spec.support.socket"
 local stem = require "spec.support.stem"
 
-local SECONDS = 120 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which a wait fails
 
 local client_methods = {}
 local client_mt = { __index = client_methods }
@@ -22,13 +22,13 @@ local function new(fields)
   return setmetatable(fields, client_mt)
 end
 
---- A client of a URL.
+--- Connects a client to a URL.
 local function connect(url)
   local host, port = url:match("^https?://([%d.]+):(%d+)$")
   return new { socket = socket.connect { host = host, port = tonumber(port) } }
 end
 
---- A client of a server of this process. `sent` is how many bytes have gone to it.
+--- Connects a client to a server in this process. `sent` is the number of bytes sent to the server.
 local function attach(server) return new { server = server, peer = server.object:accept(), sent = 0 } end
 
 -- Bytes -------------------------------------------------------------------------------------------------------------
@@ -74,19 +74,19 @@ local function take_returns(self)
   end
 end
 
---- Moves what there is to move.
+--- Moves pending bytes in both directions.
 function client_methods:pump()
   if self.socket then pump_socket(self) else pump_peer(self) end
   take_returns(self)
 end
 
---- The same, and lets the server's tasks run.
+--- Moves pending bytes, and lets the server's tasks run.
 function client_methods:turn()
   self:pump()
   keywatch.sleep(0)
 end
 
---- Turns until something is so.
+--- Turns until is_so() is true.
 function client_methods:wait(is_so)
   local deadline = keywatch.now() + SECONDS
   while not is_so() do
@@ -95,12 +95,12 @@ function client_methods:wait(is_so)
   end
 end
 
---- Turns often enough for all that can come by itself to have come.
+--- Turns often enough for everything to arrive that does not wait for time or for requests.
 function client_methods:settle()
   for _ = 1, 40 do self:turn() end
 end
 
---- Reads no more from the connection, or does again.
+--- pause stops reading from the connection, resume continues.
 function client_methods:pause() self.is_reading = false end
 function client_methods:resume() self.is_reading = true end
 
@@ -116,13 +116,13 @@ function client_methods:send(call, bytes) self.core:send(call.number, bytes) end
 
 function client_methods:half_close(call) self.core:half_close(call.number) end
 
---- The call gets no status.
+--- Cancels a call, which gets no status.
 function client_methods:cancel(call)
   self.core:cancel(call.number)
   self.calls[call.number] = nil
 end
 
---- A call with its one request.
+--- Begins a call with one request.
 function client_methods:begin(path, bytes, metadata)
   local call = self:call(path, metadata)
   self:send(call, bytes)
@@ -130,13 +130,13 @@ function client_methods:begin(path, bytes, metadata)
   return call
 end
 
---- Waits for the end of a call: its status and the text of that.
+--- Waits for the end of a call. Returns the status and its text.
 function client_methods:finish(call)
   self:wait(function() return call.status end)
   return call.status, call.text
 end
 
---- The one message of a unary call; or nil, status and text.
+--- Makes a unary call. Returns the message of the answer; or nil, status and text.
 function client_methods:unary(path, bytes, metadata)
   local call = self:begin(path, bytes, metadata)
   if self:finish(call) ~= 0 then return nil, call.status, call.text end
@@ -144,34 +144,34 @@ function client_methods:unary(path, bytes, metadata)
   return call.messages[1]
 end
 
--- Messages of etcd's ------------------------------------------------------------------------------------------------
+-- Messages of etcd --------------------------------------------------------------------------------------------------
 
---- A call with one request that is a table.
+--- Begins a call with one request, a table.
 function client_methods:begin_message(path, request)
   return self:begin(path, core.encode(stem(path) .. "Request", request or {}))
 end
 
---- The answers so far, as tables.
+--- Returns the answers so far, as tables.
 local function answers(call, path)
   local list = {}
   for i, bytes in ipairs(call.messages) do list[i] = core.decode(stem(path) .. "Response", bytes) end
   return list
 end
 
---- The answer of a unary call as a table; or nil, status and text.
+--- Makes a unary call. Returns the answer as a table; or nil, status and text.
 function client_methods:ask(path, request)
   local call = self:begin_message(path, request)
   if self:finish(call) ~= 0 then return nil, call.status, call.text end
   return answers(call, path)[1]
 end
 
---- Whether the connection is over for this client, which has no call: the server has sent it away, or is gone.
+--- True if the server has sent GOAWAY, or closed the connection. For a client without calls.
 function client_methods:has_goaway()
   self:pump()
   return select(2, self.core:health())
 end
 
---- Ends the connection, and says nothing.
+--- Closes the connection without GOAWAY.
 function client_methods:hang_up()
   if self.socket then self.socket:close() end
   if self.peer then self.peer:close() end

@@ -1,11 +1,11 @@
---- Checks the invariants of the scheduler: every task is in exactly the place for its state, and nothing is left of a
--- wait that is over. They hold whenever no function of the driver is running; during a finalizer one may be running.
+--- Checks the invariants of the scheduler: every task is in exactly the lists for its state, and nothing is left of a
+-- finished wait. The invariants hold whenever no function of the driver is running; during a finalizer one may be.
 
 local driver = require("keywatch.task.driver").get()
 
 local scheduler = {}
 
---- What is wrong with a heap of timers, in words, or nil.
+--- Returns a text about a violation in a heap of timers, or nil.
 function scheduler.check_timers(timers)
   for at, timer in ipairs(timers.heap) do
     if timer.at ~= at then return "a timer does not know its place" end
@@ -14,7 +14,7 @@ function scheduler.check_timers(timers)
   end
 end
 
---- Why a task does not stand where its state says, or nil.
+--- Returns a text if a task is not in the lists for its state, or nil.
 local function misplaced(inside, task)
   local event, timer = task.event, task.timer
   if task.state == "parked" then
@@ -28,7 +28,7 @@ local function misplaced(inside, task)
   if task.state == "running" and task ~= inside.running then return "a task seems to run, and does not" end
 end
 
---- How often each task stands in the queue; or nil and what is wrong.
+--- Returns how often each task is in the queue; or nil and a text about a violation.
 local function count_queued(inside)
   local counts = {}
   for i = inside.first, inside.last do
@@ -96,7 +96,7 @@ local function check_sources(inside)
   if n ~= 0 then return "a poller is detached, and known" end
 end
 
---- What is wrong with the scheduler, in words, or nil. No finalizer changes it during the call.
+--- Returns a text about a violation in the scheduler, or nil. No finalizer runs during the check.
 function scheduler.check(which)
   collectgarbage("stop")
   local tasks, owner = (which or driver).inside()

@@ -11,27 +11,27 @@ local DIRECTORY = "KW_CERTIFICATES" -- the variable in which programs beside the
 
 local secure = { is_on = (os.getenv("KW_PASS") or ""):find("^tls") ~= nil }
 
--- {====== Where things are ======
+-- {====== Paths, URLs and flags ======
 
 local function path_of(name)
   return (os.getenv(DIRECTORY) or require("spec.support.certificates").directory()) .. "/" .. name
 end
 
---- The file of the authority that all trust.
+--- Returns the file of the authority that all trust.
 function secure.ca() return path_of("ca.pem") end
 
---- The files of the servers' certificate and of its key.
+--- Returns the files of the servers' certificate and of its key.
 function secure.pair() return path_of("server.pem"), path_of("server.key") end
 
---- The URL of an address of a server that specs start, which speaks TLS in any run if `is_tls`.
+--- Returns the URL of a server that specs start, by its address. With `is_tls` the server uses TLS in every pass.
 function secure.url(address, is_tls)
   return ((is_tls or secure.is_on) and "https://" or "http://") .. address
 end
 
---- The option `tls` of a client of such a server.
+--- Returns the option `tls` for a client of such a server.
 function secure.tls(is_tls) return (is_tls or secure.is_on) and { ca = secure.ca() } or nil end
 
---- The flags of such a server, keywatch's or etcd's.
+--- Returns the flags of such a server, keywatch's or etcd's.
 function secure.flags(is_tls)
   if not (is_tls or secure.is_on) then return {} end
   local cert, key = secure.pair()
@@ -49,7 +49,7 @@ local function with(options, tls)
   return all
 end
 
---- The same URL, or list of URLs, with https:// in place of http://.
+--- Returns a URL, or a list of URLs, with https:// instead of http://.
 local function secured(listen)
   if type(listen) == "string" then return (listen:gsub("^http://", "https://")) end
   if type(listen) ~= "table" then return listen end
@@ -58,7 +58,7 @@ local function secured(listen)
   return list
 end
 
---- Whether one of some URLs asks for TLS.
+--- True if one of the URLs is for TLS.
 local function is_secure(urls)
   if type(urls) == "string" then return urls:find("https://", 1, true) ~= nil end
   for _, one in ipairs(type(urls) == "table" and urls or {}) do
@@ -82,7 +82,7 @@ local function client_options(endpoints, options)
   return is_table and is_secure(endpoints) and with(options, secure.tls()) or options
 end
 
---- The real functions are called in the place of these, by tail calls: errors name the line of the spec.
+--- Wraps functions of the module. The wrappers make tail calls, so errors name the line of the spec.
 local function wrap(keywatch)
   local serve, connect = keywatch.serve, keywatch.connect
   function keywatch.serve(options) return serve(server_options(options)) end
@@ -90,7 +90,7 @@ local function wrap(keywatch)
   return keywatch
 end
 
---- From now on `require "keywatch"` gives the module that was described above.
+--- From now on `require "keywatch"` returns the wrapped module.
 function secure.install()
   package.preload.keywatch = function(...)
     return wrap(assert(loadfile(assert(package.searchpath("keywatch", package.path))))(...))
@@ -99,7 +99,8 @@ end
 
 -- }======
 
---- Makes certificates, and installs all that for this process and for those that it starts. They are gone at its end.
+--- Makes certificates, and installs the module in this process and in those that it starts. The certificates are
+-- removed at its end.
 function secure.begin()
   local uv = require "spec.support.luv"
   uv.os_setenv(DIRECTORY, require("spec.support.certificates").directory())

@@ -1,7 +1,7 @@
 --- The server under test: a process that reports when it is ready, and shuts down gracefully.
 --
--- It is keywatch's, on the VM of this run, and durable. In the pass etcd it is a real etcd, which must behave as the
--- specs expect of keywatch; `is_etcd` marks known differences of etcd 3.4.
+-- By default the server is a durable one of keywatch, on the VM of this run. In the pass etcd it is a real etcd, which
+-- must behave as the specs expect of keywatch; `is_etcd` marks known differences of etcd 3.4.
 
 local uv = require "spec.support.luv"
 
@@ -12,7 +12,7 @@ local secure = require "spec.support.secure"
 local vm = require "spec.support.vm"
 
 local READY = "ready to serve client requests"
-local SIGTERM_STATUS = 128 + 15 -- etcd ends itself by the signal that it was sent
+local SIGTERM_STATUS = 128 + 15 -- etcd ends itself by the signal that it has received
 
 local is_etcd = vm.how == "etcd"
 
@@ -20,7 +20,7 @@ local server = {}
 server.__index = server
 server.is_etcd = is_etcd
 
---- Two ports without a listener.
+--- Returns two ports without a listener.
 local function free_ports()
   local first, second = uv.new_tcp(), uv.new_tcp()
   assert(first:bind("127.0.0.1", 0))
@@ -34,7 +34,7 @@ end
 
 local function address_of(port) return "127.0.0.1:" .. port end
 
---- The URL by which clients come.
+--- Returns the URL for clients.
 local function url_of(options, port) return secure.url(address_of(port), options.is_tls) end
 
 local function append(list, more)
@@ -42,7 +42,7 @@ local function append(list, more)
   return list
 end
 
---- What keywatch's command begins with, if the option open_files limits its descriptors; "hard": as many as it can.
+--- Returns the prefix of the command for the option open_files, which limits its descriptors; "hard": the hard limit.
 local function limited(open_files)
   if not open_files then return {} end
   local n = open_files == "hard" and "$(ulimit -H -n)" or open_files
@@ -55,7 +55,7 @@ local function storage(options, path)
   return options.is_in_memory and "--memory" or "--data-dir=" .. path
 end
 
---- Starts keywatch's server as start does, and does not wait for it. Returns the process.
+--- Starts keywatch's server like server.start, without waiting until it serves. Returns the process.
 function server.launch(options, path)
   path = path or options.path
   local argv = append(limited(options.open_files), {
@@ -91,11 +91,11 @@ function starters.etcd(options, path)
   return { process = child, port = port, peer_port = peer_port, end_status = SIGTERM_STATUS }
 end
 
---- Starts a server and waits until it serves. The list holds further flags; `port` asks for one that was used before,
--- `peer_port`, for the other one of an etcd, by which it names its cluster, `path`, for a directory whose data it goes
--- on with, `kind`, for "keywatch" or "etcd" whatever the run is with, `is_in_memory`, for a keywatch that keeps
--- nothing, and `is_tls`, for one that speaks TLS in any run. keywatch's own: `before`, Lua code that its
--- process runs first, and what the process gets, `env` and `preload`. Returns { url, address, port, pid }.
+--- Starts a server and waits until it serves. The list part of the options has further flags. `port` is a port to use
+-- again; `peer_port`, for etcd, is the port by which it names its cluster; `path` is a directory with data; `kind` is
+-- "keywatch" or "etcd", in any pass; `is_in_memory` is for a keywatch without data on disk; `is_tls` is for TLS in any
+-- pass. Only for keywatch: `before`, Lua code that the process runs first; `env`, for its environment; and `preload`, a
+-- library. Returns { url, address, port, pid }.
 function server.start(options)
   options = options or {}
   local path = options.path or directory.new()
@@ -112,12 +112,12 @@ function server.start(options)
   return self
 end
 
---- What it has said so far.
+--- Returns the log so far.
 function server:log() return self.process:stderr() end
 
 function server:is_running() return self.process.status == nil end
 
---- Its memory now, and the most that it had since reset_peak, in bytes; and its open descriptors.
+--- The memory of the server now, and the peak since reset_peak, in bytes; and the number of open descriptors.
 function server:resident() return proc.resident(self.pid) end
 function server:peak() return proc.peak(self.pid) end
 function server:reset_peak() proc.reset_peak(self.pid) end
@@ -140,7 +140,7 @@ function server:say(text)
   if not is_in_time then error(("the connection stays open after %q"):format(text), 2) end
 end
 
---- Asks it to end, and waits until it has, in order.
+--- Stops the server gracefully, and waits for its end.
 function server:stop()
   self.process:signal("sigterm")
   local status = self.process:wait()

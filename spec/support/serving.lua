@@ -13,7 +13,7 @@ local KV, LEASE = "/etcdserverpb.KV/", "/etcdserverpb.Lease/"
 local serving = { is_etcd = etcd.is_etcd }
 serving.__index = serving
 
---- Of keywatch's store options may be given: `now`, for one whose time is moved by hand, and `path`.
+--- Starts a server. Options of keywatch's store: `now`, for a manual clock, and `path`.
 function serving.start(options)
   local self = setmetatable({ clients = {} }, serving)
   if etcd.is_etcd then
@@ -28,7 +28,7 @@ function serving.start(options)
   return self
 end
 
---- A new connection.
+--- Connects a client.
 function serving:client()
   local client = rpc.connect(self.url)
   table.insert(self.clients, client)
@@ -42,7 +42,7 @@ function serving:stop()
   if self.store then self.store:close() end
 end
 
---- For the block of tests that it is called in: calls set(serving, client) before each test, with new ones.
+--- For the calling block of tests: calls set(serving, client) before each test, with a new server and client.
 function serving.for_each_test(set, options)
   local one
   busted.before_each(function()
@@ -52,8 +52,8 @@ function serving.for_each_test(set, options)
   busted.after_each(function() one:stop() end)
 end
 
---- For the block of tests that it is called in: calls set(store, server, client) before each test, with a server of
--- this process, and a client of it that has no socket.
+--- For the calling block of tests: calls set(store, server, client) before each test, with a server in this process and
+-- a client without a socket.
 function serving.in_process(set)
   local store, server, client
   busted.before_each(function()
@@ -65,13 +65,13 @@ function serving.in_process(set)
   busted.after_each(function()
     client:close()
     server:close()
-    keywatch.run(function() keywatch.sleep(0) end) -- late notices
+    keywatch.run(function() keywatch.sleep(0) end) -- delivers late notices
     store:close()
   end)
 end
 
---- For the block of tests that it is called in: calls set(serving, client, other) before each test, with new clients of
--- one server. Returns a function that grants a lease, of an id if given, which is revoked after the test.
+--- For the calling block of tests: calls set(serving, client, other) before each test, with new clients of one server.
+-- Returns a function that grants a lease, with an id if given, which is revoked after the test.
 function serving.for_contests(set)
   local self, client, leases
   busted.setup(function() self = serving.start() end)
@@ -95,7 +95,7 @@ function serving.put(client, key, value)
   return assert(client:ask(KV .. "Put", { key = key, value = value }))
 end
 
---- The keys below a prefix, in the order in which they were created.
+--- Returns the keys below a prefix, in the order of their creation.
 function serving.keys(client, prefix)
   local answer = assert(client:ask(KV .. "Range", {
     key = prefix, range_end = prefix:sub(1, -2) .. string.char(prefix:byte(-1) + 1), sort_target = "CREATE",
@@ -114,7 +114,7 @@ end
 
 function serving.revoke(client, lease) assert(client:ask(LEASE .. "LeaseRevoke", { ID = lease })) end
 
---- What is logged while a function runs.
+--- Returns the log lines of a function.
 function serving.log_of(fn)
   local lines, write = {}, log.write
   log.write = function(_, format, ...) table.insert(lines, format:format(...)) end

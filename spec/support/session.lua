@@ -9,7 +9,7 @@ local luv = require "spec.support.luv"
 local process = require "spec.support.process"
 local vm = require "spec.support.vm"
 
-local PORT = "2379" -- as the pages have it
+local PORT = "2379" -- in the pages
 local ANY = "http://127.0.0.1:0"
 
 local session = {}
@@ -17,7 +17,7 @@ session.__index = session
 
 local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
---- A script that starts the keywatch of this run.
+--- Writes a script that starts the keywatch of this run.
 local function write_keywatch(path)
   local words = { "#!/bin/sh\nexec env" }
   for name, value in pairs(vm.environment()) do table.insert(words, name .. "=" .. quote(value)) end
@@ -31,14 +31,14 @@ function session.new()
   local self = setmetatable({
     cwd = directory.new(),
     bin = directory.new(),
-    server = nil, -- the keywatch serve that runs
+    server = nil, -- the running `keywatch serve`
     port = nil,   -- of that server
   }, session)
   write_keywatch(self.bin .. "/keywatch")
   return self
 end
 
---- Ends the server, which must end with status 0.
+--- Stops the server, which must exit with status 0.
 function session:stop()
   local server = self.server
   self.server = nil
@@ -47,7 +47,7 @@ function session:stop()
   if server:wait() ~= 0 then error("the server has failed: " .. server:transcript(), 0) end
 end
 
---- Starts `keywatch serve` with these arguments, in place of the server that runs.
+--- Starts `keywatch serve` with arguments, and stops the previous server.
 function session:serve(arguments)
   self:stop()
   local argv, has_url = { self.bin .. "/keywatch", "serve" }, false
@@ -73,7 +73,7 @@ function session:run(command, variables)
   if done.status ~= 0 then error("a command has failed: " .. done:transcript(), 0) end
 end
 
---- Runs a command of a page: a server stays, until there is another one or the session ends.
+--- Runs a command of a page. A server runs until the next one is started, or the session ends.
 function session:type(command)
   local flags = command:match("^keywatch serve(.*)$")
   if not flags or flags:find("--help", 1, true) then return self:run(command) end
@@ -98,7 +98,7 @@ function session:start_controllers(command)
 end
 
 --- Writes a controller file, and follows the transcript of the processes that run it: `$ keywatch run` starts one, the
--- oldest prints, and `$ kill $PID` ends the oldest, with status 0.
+-- oldest prints, and `$ kill $PID` ends the oldest, which must exit with status 0.
 function session:follow_controllers(name, source, transcript)
   self:serve { "--memory" }
   files.write(self.cwd .. "/" .. name, source)
@@ -123,9 +123,9 @@ function session:follow_controllers(name, source, transcript)
   return table.concat(printed), table.concat(expected)
 end
 
---- Runs a program, and follows its transcript: lines that begin with `$` are commands, the others are what the program
--- prints. The program ends with status 0, unless the last command kills it. A source that begins with the name of a
--- file, such as `-- colors.lua`, is a controller file.
+--- Runs a program, and follows its transcript: lines that begin with `$` are commands, other lines are output of the
+-- program. The program must exit with status 0, unless the last command kills it. A source that begins with the name of
+-- a file, such as `-- colors.lua`, is a controller file.
 function session:follow(source, transcript)
   local name = source:match("^%-%- (%l+%.lua)")
   if name then return self:follow_controllers(name, source, transcript) end
@@ -147,7 +147,7 @@ function session:follow(source, transcript)
   return program:stdout(), table.concat(expected)
 end
 
---- Ends all that runs. The directories are removed by directory.remove_all.
+--- Ends all processes. directory.remove_all removes the directories.
 function session:close()
   local ok, err = pcall(self.stop, self)
   process.end_all()

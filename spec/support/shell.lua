@@ -2,13 +2,13 @@
 
 local shell = {}
 
--- What a developer's shell has and the run has set must not reach a command that stands for a user's.
+-- Variables of a developer's shell, and of the run, that a user's command would not have.
 local clean = "unset LUA_PATH LUA_CPATH LUAROCKS_CONFIG MAKEFLAGS MFLAGS MAKELEVEL\n"
 
 local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
---- Runs a script up to its first failing command, without what is preloaded. Returns whether all went well, and what it
--- printed.
+--- Runs a script up to its first failing command, without preloaded libraries. Returns true if all commands have
+-- succeeded, and the output.
 function shell.run(script)
   script = "(" .. clean .. "set -e\n" .. script .. "\n) 2>&1; echo status $?"
   local pipe = assert(io.popen("exec env -u LD_PRELOAD sh -c " .. quote(script)))
@@ -18,7 +18,7 @@ function shell.run(script)
   return status == "0", printed
 end
 
---- The same, where failure is not expected. Returns what it printed, without the last newline.
+--- Runs a script that must succeed. Returns the output, without the last newline.
 function shell.must(script)
   local ok, printed = shell.run(script)
   if not ok then error(script .. "\n" .. printed, 2) end

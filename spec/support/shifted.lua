@@ -10,9 +10,9 @@ local REVISIONS = {
   max_create_revision = true, initial_revision = true,
 }
 
-local BEYOND = 2 ^ 52 -- are no revisions
+local BEYOND = 2 ^ 52 -- larger numbers are not shifted
 
---- A copy in which all revisions are moved; 0 and less is none, and stays. Objects are left as they are.
+--- Returns a copy in which all revisions above 0 are moved by `by`. Objects are not changed.
 local function moved(value, by)
   local mt = getmetatable(value)
   if type(value) ~= "table" or mt and mt ~= record then return value end
@@ -27,12 +27,12 @@ local function moved(value, by)
   return setmetatable(copy, mt)
 end
 
---- Moves what is in an answer, or in an error, back to where the spec counts from.
+--- Moves the revisions of an answer, or of an error, back to those of the spec.
 local function back(base, answer, err)
   if type(err) == "table" and err.compact_revision then err.compact_revision = err.compact_revision - base end
   answer = moved(answer, -base)
   if type(answer) == "table" and answer.compact_revision and answer.compact_revision <= 0 then
-    answer.compact_revision = -1 -- which is unknown
+    answer.compact_revision = -1 -- unknown
   end
   return answer, err
 end
@@ -80,13 +80,13 @@ end
 
 -- }======
 
--- Methods by the arguments that may have revisions in them.
+-- Methods whose arguments or results may have revisions.
 local METHODS = {
   "get", "range", "put", "delete", "txn", "compact", "lease_grant", "lease_revoke", "hash_kv", "status",
 }
 local FIRST_IS_REVISION = { compact = true, hash_kv = true }
 
---- Replaces the methods of a client. `base` is the revision that is to be 0.
+--- Replaces the methods of a client. The revision `base` becomes 0.
 local function shift(client, base)
   for _, name in ipairs(METHODS) do
     local method = client[name]
@@ -105,7 +105,7 @@ local function shift(client, base)
   end
 end
 
---- Does to a store what is done to a client.
+--- Makes every change of a client in a store, too.
 local function repeat_changes(client, store)
   for _, name in ipairs { "put", "delete", "txn", "compact", "lease_revoke" } do
     local method = client[name]

@@ -1,7 +1,7 @@
 --- Runs the Lua code of a page inside the spec.
 --
--- All blocks of one section are one program, so that a local of one block can be used in the next. A comment `-->`
--- says what the line prints; it is on the same line, or on the lines below. Any white space counts as one blank.
+-- All blocks of one section are one program, so that a local of one block can be used in the next. A comment `-->` is
+-- the output of its line; it is on the same line, or on the lines below. Each run of white space counts as one blank.
 -- spec/host/neovim_spec.lua runs the sections named "Neovim".
 
 local keywatch = require "keywatch"
@@ -11,7 +11,7 @@ local document = require "spec.support.document"
 
 local snippet = {}
 
---- The programs of a page, in order: { section, path, n, lines = { [line of the file] = text } }.
+--- Returns the programs of a page, in order: { section, path, n, lines = { [line of the file] = text } }.
 function snippet.programs(page)
   local list = {}
   for _, block in ipairs(page:blocks_of("lua")) do
@@ -27,7 +27,7 @@ function snippet.programs(page)
   return list
 end
 
---- What a program promises: { [line that prints] = list of what it prints }.
+--- Returns the promised output of a program: { [line that prints] = list of outputs }.
 function snippet.promises(program)
   local promised, printer = {}, nil
   for n = 1, program.n do
@@ -41,7 +41,7 @@ function snippet.promises(program)
   return promised
 end
 
---- Calls a function, and `look`, if given, with each server that it has left open; then closes these servers.
+--- Calls a function; and `look`, if given, with each server that the function has left open. Closes these servers.
 local function with_servers(fn, look)
   local servers, serve = {}, keywatch.serve
   function keywatch.serve(...)
@@ -87,7 +87,7 @@ local function run(program)
   return printed
 end
 
---- Runs a program. Returns what it prints, in the form of its promises. Line numbers in errors are those of the file.
+--- Runs a program. Returns its output, in the form of snippet.promises. Line numbers in errors are those of the file.
 -- `look` is called with each server that the program has left open.
 function snippet.run(program, look)
   return with_servers(function()

@@ -2,18 +2,18 @@
 
 local luv = require "spec.support.luv"
 
-local SECONDS = 120 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which a wait fails
 
 local socket_methods = {}
 local socket_mt = { __index = socket_methods }
 
---- A client of an address, as listener:address() gives it. `received` is what has come.
+--- Connects a client to an address, as listener:address() returns it. `received` has the received bytes.
 local function connect(address)
   local self = setmetatable({
     handle = address.path and luv.new_pipe(false) or luv.new_tcp(),
     received = "",
     is_connected = false,
-    has_ended = false, -- the other side has closed
+    has_ended = false, -- the server has closed the connection
     failure = nil,
   }, socket_mt)
   local function on_connect(err)
@@ -40,10 +40,10 @@ function socket_methods:pause() self.handle:read_stop() end
 
 function socket_methods:write(bytes) self.handle:write(bytes) end
 
---- Ends writing, and continues to read.
+--- Sends a FIN, and continues to read.
 function socket_methods:shutdown() self.handle:shutdown() end
 
---- The other side meets an error, not an end.
+--- Sends a RST: the server gets an error, and not a normal end.
 function socket_methods:reset() self.handle:close_reset() end
 
 function socket_methods:close()
@@ -51,7 +51,7 @@ function socket_methods:close()
   luv.run("nowait")
 end
 
---- Turns both loops until something is so.
+--- Turns both loops until is_so() is true.
 local function turn_until(loop, is_so)
   local stop = luv.hrtime() + SECONDS * 1e9
   while not is_so() do

@@ -5,7 +5,7 @@ local message = require("spec.support.model.hash").message
 
 local function size_in_use(store) return store:status().db_size_in_use end
 
---- A measure for stores that keywatch.open makes.
+--- Returns functions for the sizes of stores of `keywatch`.
 local function new(keywatch)
   local store = keywatch.open()
   local empty = size_in_use(store)
@@ -21,21 +21,21 @@ local function new(keywatch)
 
   local space = {}
 
-  --- What a list of records costs.
+  --- Returns the size of a list of records.
   function space.cost(records)
     local sum = 0
     for _, record in ipairs(records) do sum = sum + overhead + #message(record) end
     return sum
   end
 
-  --- What the leases of a model cost, with their keys.
+  --- Returns the size of the leases of a model, with their keys.
   function space.cost_of_leases(model)
     local sum = of_lease * #model:leases()
     for _, one in ipairs(model:all_kvs()) do sum = sum + (one.lease ~= 0 and of_key or 0) end
     return sum
   end
 
-  --- The size of a store that has these records and no others, and no leases.
+  --- Returns the size of a store with only these records, and no leases.
   function space.size(records) return empty + space.cost(records) end
 
   return space

@@ -10,10 +10,10 @@ local vm = require "spec.support.vm"
 
 local starve = {}
 
-local PAST = 2000 -- allocations: no call here needs as many
+local PAST = 2000 -- allocations: more than any call makes
 starve.PAST = PAST
 
---- Lets the n-th allocation of a call fail. Returns whether it was come to, and what the call returned or raised.
+--- Lets the n-th allocation of a call fail. Returns true if there was one, and the results or the error of the call.
 local function try(arm, n, act)
   collectgarbage()
   collectgarbage("stop")
@@ -29,11 +29,11 @@ end
 
 local function collect()
   collectgarbage()
-  collectgarbage() -- what the first one finalized
+  collectgarbage() -- objects that the first collection has finalized
 end
 
---- Tries a thing for every allocation that can fail in it: attempt(n) has the n-th fail, and returns whether that was
--- come to. Nothing may be left of any.
+--- Calls attempt(n) for n = 1, 2, …: attempt lets the n-th allocation fail, and returns true if there was one. No
+-- attempt may leak memory.
 function starve.try_each(attempt)
   collect()
   local base = probe.live()
@@ -46,8 +46,8 @@ function starve.try_each(attempt)
   error("there is no end")
 end
 
---- Does something while the n-th allocation fails, as `arm` has it. Returns whether it was come to, and what that
--- returned, if it did not run out of memory.
+--- Calls `act` while arm(n) lets the n-th allocation fail. Returns true if there was one, and the results of `act`,
+-- unless it has raised an error of memory.
 function starve.during(arm, n, act)
   local counted = probe.allocations()
   arm(n)
@@ -62,8 +62,8 @@ local function is_out_of_memory(err)
   return type(err) == "table" and err.code == "out_of_memory"
 end
 
---- Every allocation that a call makes fails once: then the call fails, or is as good as ever. `check` looks at what it
--- returns.
+--- Lets every allocation of a call fail once: the call must then fail, or return the usual result. `check` inspects the
+-- result.
 function starve.try_all(act, check)
   for _, arm in ipairs { probe.fail_core, probe.fail_all } do
     local reached = true
@@ -81,9 +81,9 @@ function starve.try_all(act, check)
   end
 end
 
---- Expects that nothing is lost by calls that fail, nor by those that do not.
+--- Expects that calls leak nothing, whether they fail or succeed.
 function starve.expect_nothing_lost(acts)
-  for _, act in ipairs(acts) do act() end -- what is kept for the next call is there
+  for _, act in ipairs(acts) do act() end -- fills caches for later calls
   collect()
   local base = probe.live()
   for _, act in ipairs(acts) do
@@ -94,9 +94,9 @@ function starve.expect_nothing_lost(acts)
   assert(probe.live() == base, probe.live() - base)
 end
 
---- Runs without compiled code, and with a collector at its usual pace. LuaJIT 2.1 of early 2023 does not come out of a
--- compiled loop over pairs inside of a finalizer; and finalizers that make others have an eager collector begin again
--- at every allocation.
+--- Runs a function without compiled code, and with a collector at its usual pace. LuaJIT 2.1 of early 2023 hangs in a
+-- compiled loop over pairs inside of a finalizer; and finalizers that make new finalizers let an eager collector start
+-- again at every allocation.
 local function at_ease(fn)
   if not jit then
     if vm.how == "gc" then collectgarbage("incremental", 200, 100, 13) end -- until the test ends
@@ -112,8 +112,8 @@ local function at_ease(fn)
   if not ok then error(err, 0) end
 end
 
---- Calls `act` from finalizers again and again, but not while it acts, while `body` runs. Returns how often; body is
--- given a function that returns the same.
+--- Calls `act` from finalizers repeatedly, but not recursively, while `body` runs. Returns the number of calls; `body`
+-- gets a function that returns the number so far.
 function starve.haunt(act, body)
   local is_over, acting, runs = false, false, 0
   local function haunt()
@@ -133,8 +133,8 @@ function starve.haunt(act, body)
   return runs
 end
 
---- Expects that a call is as good as ever while finalizers make it, too. How many rounds are a cycle of the collector
--- depends on all that the program holds.
+--- Expects that a call returns the usual result while finalizers make the same call. The number of rounds in a cycle of
+-- the collector depends on the size of the whole heap.
 function starve.expect_haunted(act)
   local least, most = dose.of(20, 200), 100000
   local runs = starve.haunt(act, function(count)
@@ -148,8 +148,8 @@ function starve.expect_haunted(act)
   assert(runs > 0, "no finalizer has run")
 end
 
---- Declares the tests of calls that only make values, for `what`, a list of functions: each is as good as ever while
--- finalizers make them, too; and where memory runs out, it fails, and nothing is lost.
+--- Declares tests for `acts`, a list of functions that only make values; `what` names them. Each must return the usual
+-- result while finalizers call it, too; and without memory it must fail and leak nothing.
 function starve.declare(what, acts)
   local function expected_values()
     local values = {}
@@ -174,7 +174,7 @@ function starve.declare(what, acts)
   if not probe then return end
 
   busted.describe("where memory runs out #slow, " .. what, function()
-    busted.setup(function() if jit then jit.off() end end) -- its compiler asks for memory too
+    busted.setup(function() if jit then jit.off() end end) -- its compiler allocates memory, too
     busted.teardown(function() if jit then jit.on() end end)
 
     busted.it("fails, and nothing is lost", function()

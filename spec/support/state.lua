@@ -1,4 +1,4 @@
---- The visible state of a store, as one plain table: two states are equal if nothing happened in between.
+--- The visible state of a store, as one plain table: two states are equal if the store was not changed in between.
 
 local difference = require("spec.support.difference").difference
 local rows_of = require "spec.support.rows"
@@ -20,7 +20,7 @@ local function status_of(store)
   return status
 end
 
---- What can be seen through a client. Its server has a clock of its own.
+--- Returns the state that a client can read. The clock of its server is not part of it.
 local function of_client(client)
   local status, leases = client:status(), leases_of(client)
   for _, lease in ipairs(leases) do lease.remaining = nil end
@@ -41,17 +41,17 @@ local function of(store)
     leases = leases_of(store),
     alarms = store:alarms(),
     kept = rows_of(store, "t"), -- the table of the specs
-    deadline = store.wait == nil and store:deadline() or nil, -- a durable one has times of its own, for checkpoints
+    deadline = store.wait == nil and store:deadline() or nil, -- a durable store also has deadlines for checkpoints
   }
 end
 
---- Raises, in words, if a store is no longer what it was.
+--- Raises a text about the difference if the state of a store has changed.
 local function expect(store, before)
   local words = difference(of(store), before, "the store")
   if words then error("something has changed: " .. words, 2) end
 end
 
---- What every change of keys changes, as one string. It costs little, where `of` would cost much.
+--- Returns a string that every change of keys changes. It is much cheaper than `of`.
 local function trace(store)
   local hash = assert(store:hash_kv())
   return ("%d at revision %d"):format(hash.hash, hash.revision)

@@ -1,4 +1,4 @@
---- Copies the files of a durable store while nothing is written, and restores them to a directory.
+--- Copies the files of an idle durable store, and restores them to a directory.
 
 local directory = require "spec.support.directory"
 local files = require "spec.support.files"
@@ -20,7 +20,7 @@ local function newest(bytes, offset)
   return math.max(numbers[1], numbers[2])
 end
 
---- Returns the bytes of a database without what was allocated for its growth.
+--- Returns the bytes of a database without the pages that are allocated ahead.
 local function trim(bytes) return bytes:sub(1, (newest(bytes, LAST_PAGE) + 1) * PAGE) end
 
 --- Returns the number of the newest transaction of the database.
@@ -41,7 +41,7 @@ function store_files.take(path)
   return taken
 end
 
---- Makes a directory have these files, and no other ones.
+--- Replaces the content of a directory by these files.
 function store_files.put(path, taken)
   if not uv.fs_stat(path) then assert(uv.fs_mkdir(path, 448)) end
   for _, name in ipairs(directory.list(path)) do

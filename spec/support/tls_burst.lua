@@ -2,12 +2,13 @@
 --
 --   lua5.4 spec/support/tls_burst.lua PORT CONNECTIONS AUTHORITY KIND
 --
--- It connects, and prints "ready". After a line of input all connections send, depending on KIND:
+-- The program connects, and prints "ready". After a line of input all connections send, depending on KIND:
 --
---   whole     whole handshakes. It says "done" when all were made
---   half      half of a first flight and no more. It says "done" when the kernel has it all
---   nothing   nothing. It says "done"
---   garbage   64 KB of records without an end. It says "done" when the kernel has it all, or the server has closed
+--   whole     whole handshakes. The program prints "done" when all are complete
+--   half      only half of a first flight. The program prints "done" when the kernel has taken the bytes
+--   nothing   nothing. The program prints "done" at once
+--   garbage   64 KB of records without an end. The program prints "done" when the kernel has taken the bytes, or the
+--             server has closed the connections
 --
 -- The program ends at the end of its input, and with it all connections.
 
@@ -34,7 +35,7 @@ local function note_done(connection)
   n_done = n_done + 1
 end
 
---- What a connection says first.
+--- Returns the first bytes of a connection.
 local function first_bytes(connection)
   if kind == "nothing" then return "" end
   if kind == "garbage" then return ("\22\3\1\64\0\1\0\63\0" .. ("x"):rep(16375)):rep(4):sub(1, 65536) end

@@ -8,21 +8,21 @@ local tls_handle = {}
 local methods = {}
 local mt = { __index = methods }
 
---- A handle that is to be connected, of a context of clients.
+--- Returns an unconnected handle with a client context.
 function tls_handle.new(context, host)
   return setmetatable({
     tcp = luv.new_tcp(),
     channel = assert(context:connect(host or "localhost")),
-    text = "",         -- that waits for the end of the handshake
+    text = "",         -- bytes to send after the handshake
     is_open = false,
     failure = nil,     -- of TLS
     on_open = nil,
     on_read = nil,
-    on_flush = nil,    -- is given ciphertext, and returns what is written in its place
+    on_flush = nil,    -- called with ciphertext; returns the bytes to write instead
   }, mt)
 end
 
---- Writes the ciphertext that is pending.
+--- Writes the pending ciphertext.
 function methods:flush(callback)
   local bytes = self.channel:pending()
   if self.on_flush then bytes = self.on_flush(bytes) end
@@ -44,7 +44,7 @@ local function encrypt(self, callback)
   self:flush(callback)
 end
 
---- The handshake is over, or has failed.
+--- Handles the end or the failure of the handshake.
 local function note_state(self)
   local state = self.channel:state()
   if state.is_open and not self.is_open then
@@ -118,7 +118,7 @@ function methods:shutdown()
   self.tcp:shutdown()
 end
 
---- The channel stays, to be asked what happened.
+--- Closes the connection, but not the channel, whose state a test can still read.
 function methods:close() self.tcp:close() end
 function methods:close_reset() self.tcp:close_reset() end
 

@@ -6,7 +6,7 @@ local certificates = require "spec.support.certificates"
 
 local pair = {}
 
---- A context of servers with the certificate of that name, and what else is given.
+--- Returns a server context with a certificate, by its name, and more options.
 function pair.server(name, options)
   local cert, key = certificates.paths(name or "server")
   local all = { cert = cert, key = key }
@@ -14,14 +14,14 @@ function pair.server(name, options)
   return assert(tls.server(all))
 end
 
---- A context of clients that trusts our authority, and what else is given.
+--- Returns a client context that trusts the specs' authority, with more options.
 function pair.client(options)
   local all = { ca = certificates.paths("ca") }
   for option, value in pairs(options or {}) do all[option] = value end
   return assert(tls.client(all))
 end
 
---- Works on a channel until there is nothing to do. What was read is added to the list `got`.
+--- Works on a channel until there is nothing to do. Adds received bytes to the list `got`.
 function pair.work(channel, got)
   local state = channel:state()
   while state.has_work or state.may_read do
@@ -36,7 +36,7 @@ function pair.work(channel, got)
   end
 end
 
---- Moves what is pending to the other channel, in pieces of `size` bytes. Returns whether there was something.
+--- Moves pending bytes to the other channel, in pieces of `size` bytes. Returns true if there were any.
 function pair.move(from, to, size, got)
   local bytes = from:pending()
   size = size or math.max(#bytes, 1)
@@ -57,7 +57,7 @@ function pair.pump(client, server, size, from_server, from_client)
   until not forth and not back
 end
 
---- A client's and a server's channel after the handshake, be it good or bad.
+--- Returns a client's and a server's channel after the handshake, which may have failed.
 function pair.shake(client_context, server_context, host, size)
   local client = assert(client_context:connect(host or "localhost"))
   local server = assert(server_context:accept())
@@ -65,7 +65,7 @@ function pair.shake(client_context, server_context, host, size)
   return client, server
 end
 
---- Expects that a call has failed with a kind, "option" or "file", in these words. Takes what the call has returned.
+--- Expects a call to have failed with a kind, "option" or "file", and this text. Takes the results of the call.
 function pair.expect_refused(wanted, words, made, text, kind)
   if made ~= nil or kind ~= wanted or not text:find(words) then error(tostring(text), 2) end
 end

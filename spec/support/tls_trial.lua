@@ -7,9 +7,9 @@ local luv = require "spec.support.luv"
 local raw = require "spec.support.raw"
 local tls_handle = require "spec.support.tls_handle"
 
-local SECONDS = 120 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which a wait fails
 
---- Turns luv's loop, and keywatch's, until something is so. Returns false if that took too long.
+--- Turns luv's loop, and keywatch's, until is_so() is true. Returns false after a timeout.
 local function turn_until(is_so)
   local deadline = keywatch.now() + SECONDS
   while not is_so() do

@@ -15,8 +15,8 @@ local server = require "spec.support.server"
 local watch_twins = require "spec.support.watch_twins"
 
 local KINDS = { "keywatch", "etcd" }
-local SECONDS = 60        -- after which an answer is taken for lost
-local MAX_REQUEST = 65536 -- bytes: so that too much is soon reached
+local SECONDS = 60        -- after which a missing answer is a failure
+local MAX_REQUEST = 65536 -- bytes: a limit that requests reach easily
 
 local twins = {}
 twins.__index = twins
@@ -33,7 +33,7 @@ local function start(self, kind)
   self.keepalives[kind] = assert(client:stream("/etcdserverpb.Lease/LeaseKeepAlive"))
 end
 
---- Starts both.
+--- Starts both servers.
 function twins.start()
   local self = setmetatable({
     servers = {},    -- all of these by kind
@@ -41,7 +41,7 @@ function twins.start()
     identities = {},
     keepalives = {}, -- streams
     n = 0,           -- of requests
-    n_events = 0,    -- that were compared, of all watches
+    n_events = 0,    -- compared events of all watches
     n_fragments = { keywatch = 0, etcd = 0 },
     doing = "",
     now = 0,
@@ -52,9 +52,9 @@ function twins.start()
     terms = {},      -- id -> { ttl, at }, of the last grant or renewal
     armed = {},      -- alarm -> true
 
-    events = {},     -- all that ever happened
-    streams = {},    -- of watches, both
-    has_past = false, -- one that starts in the past was created
+    events = {},     -- the whole history
+    streams = {},    -- of watches, each at both servers
+    has_past = false, -- a watch that starts in the past was created
   }, twins)
   local ok, failure = pcall(function()
     for _, kind in ipairs(KINDS) do start(self, kind) end
@@ -68,7 +68,7 @@ function twins.start()
   return self
 end
 
---- Stops both; raises what the one that does not end in order says.
+--- Stops both servers; raises the output of one that does not stop gracefully.
 function twins:stop()
   local ok, failure = true, nil
   for _, kind in ipairs(KINDS) do
@@ -81,7 +81,7 @@ end
 
 -- }======
 
--- {====== What history.lua wants to know ======
+-- {====== Methods for history.lua ======
 
 function twins:leases() return self.granted end
 
@@ -89,9 +89,9 @@ function twins:kv_at(_, key) return key ~= "" and assert(self.clients.keywatch:r
 
 -- }======
 
--- {====== Asking ======
+-- {====== Requests ======
 
--- Requests that are not made of the client alone.
+-- Requests that are more than one call of a method.
 local own = {}
 
 local ALARMS = { no_space = "NOSPACE", corrupt = "CORRUPT" }
@@ -104,14 +104,14 @@ end
 function own.arm(self, kind, name) return alarm(self, kind, "ACTIVATE", name) end
 function own.disarm(self, kind, name) return alarm(self, kind, "DEACTIVATE", name) end
 
---- Over a stream that stays open.
+--- Renews a lease over a stream that stays open.
 function own.keepalive_message(self, kind, id)
   local stream = self.keepalives[kind]
   assert(stream:send { ID = int64.canonical(id) })
   return stream:receive(SECONDS)
 end
 
---- A lease of a chosen id, which is gone again; it may end by itself if that takes long.
+--- Grants a lease with a chosen id, and revokes it; it may expire before that.
 function own.brief_lease(self, kind, ttl)
   local path = "/etcdserverpb.Lease/"
   local granted, err = self.clients[kind]:call(path .. "LeaseGrant", { TTL = ttl })
@@ -133,13 +133,13 @@ local function plain_error(err)
     compact_revision = err.compact_revision }
 end
 
---- Names what is done next.
+--- Prints the next request.
 function twins:begin(asked)
   self.n = self.n + 1
   self.doing = request.show(asked)
 end
 
---- Raises what differs, in words, with what both have answered.
+--- Raises a text about a difference, with both answers.
 function twins:fail(words, answers)
   local lines = { ("operation %d, %s:"):format(self.n, self.doing), words }
   for _, kind in ipairs(answers and KINDS or {}) do
@@ -148,7 +148,7 @@ function twins:fail(words, answers)
   error(table.concat(lines, "\n"), 0)
 end
 
--- What is learned from a request that was made: where the servers stand now.
+-- Updates the known state of the servers after a request.
 local learn = {}
 
 local function renew(self, id, ttl)
@@ -189,12 +189,12 @@ local function take_in(self, asked, answer)
   if learn[verb] then learn[verb](self, asked) end
 end
 
---- True if it may compact: all watches have received the earlier events.
+--- True if a request may compact: all watches must then have received the earlier events.
 local function compacts(asked)
   return asked.verb == "compact" or asked.verb == "call" and asked[1]:match("Compact$") ~= nil
 end
 
---- Asks both, and compares all that they answer.
+--- Makes a request of both servers, and compares the answers.
 function twins:ask(asked)
   if compacts(asked) then self:settle() end
   self:begin(asked)
@@ -205,7 +205,7 @@ function twins:ask(asked)
     errors[kind] = plain_error(err)
     if err and kind == "keywatch" and known_differences.is_withheld(asked, err, self) then return nil, err end
   end
-  uv.run("nowait") -- what the servers have to say
+  uv.run("nowait") -- reads the servers' output
   if not errors.keywatch and errors.etcd and known_differences.is_refused(asked, errors.etcd, self) then
     return answers.keywatch
   end
@@ -222,16 +222,16 @@ end
 
 -- }======
 
--- {====== Watching ======
+-- {====== Watches ======
 
---- Takes what is known to differ out of both answers, and compares what is left.
+--- Removes known differences from both answers, and compares the rest.
 function twins:compare(answers, asked, what)
   local ok, failure = pcall(known_differences.settle, answers, asked, self)
   local words = not ok and tostring(failure) or difference(answers.keywatch, answers.etcd, what)
   if words then self:fail(words, answers) end
 end
 
---- Waits until all that has happened is known.
+--- Waits until the whole history is known.
 function twins:catch_up()
   local received = self.all_watch.received
   for _, kind in ipairs(KINDS) do
@@ -247,7 +247,7 @@ function twins:catch_up()
   end
 end
 
---- Opens a stream of watches at both.
+--- Opens a stream of watches at both servers.
 function twins:open_stream() table.insert(self.streams, watch_twins.stream(self)) end
 
 --- Waits until every watch has delivered all events, and compares them.
@@ -257,8 +257,8 @@ function twins:settle()
   self:await_synced()
 end
 
---- Waits until etcd has gone through the past for every watch: a watch without past events would still be
--- cancelled by a compaction. It goes through it for all of them at once.
+--- Waits until etcd has read the history for every watch: until then a compaction would cancel even a watch without
+-- past events. etcd reads the history for all watches at once.
 function twins:await_synced()
   if not self.has_past or self.revision == 1 then return end
   self.has_past = false

@@ -2,12 +2,12 @@
 
 local vm = {
   interpreter = jit and "luajit" or "lua5.4",
-  how = (os.getenv("KW_PASS") or "rock"):match("^%l+"), -- how this run is made, see spec/run
-  is_sanitized = (os.getenv("LD_PRELOAD") or ""):find("libasan", 1, true) ~= nil, -- AddressSanitizer is at work
+  how = (os.getenv("KW_PASS") or "rock"):match("^%l+"), -- the pass, see spec/run
+  is_sanitized = (os.getenv("LD_PRELOAD") or ""):find("libasan", 1, true) ~= nil, -- by AddressSanitizer
 }
 
---- What such a process adds to its environment: the modules of this run, its sanitizers, and more, if given. Leaks are
--- not looked for: a process that is killed leaves all behind. What is to be preloaded, too, comes after the sanitizers.
+--- Returns the additions to such a process's environment: the modules of this run, its sanitizers, and `more`. The
+-- check for leaks is off: a killed process frees nothing. `preload`, if given, is preloaded after the sanitizers.
 function vm.environment(more, preload)
   local own = os.getenv("LD_PRELOAD") or os.getenv("KW_PRELOAD")
   local env = {

@@ -1,28 +1,28 @@
 --- The same watches at two servers: gRPC streams with many watches each.
 --
--- The expected events of a watch follow from the history, which the twins know. Both are read until they have sent
--- that many; then the events must be equal, in order. spec/support/known_differences.lua says what is not compared.
+-- The expected events of a watch follow from the history, which the twins know. Both servers are read until they have
+-- sent that many; then the events must be equal, in order. spec/support/known_differences.lua lists the exceptions.
 
 local difference = require("spec.support.difference").difference
 local new_request = require("spec.support.request").new
 local span = require "spec.support.model.span"
 
 local KINDS = { "keywatch", "etcd" }
-local SECONDS = 60 -- without a message, after which one that is owed is taken for lost
+local SECONDS = 60 -- without a message, after which a missing event is a failure
 
 local watch_twins = {}
 
 -- {====== Expected events ======
 
---- A watch of both. `fields`: stream, within, start (the first revision), filters (a set of NOPUT and NODELETE),
--- has_prev_kv.
+--- Returns a watch of both servers. `fields`: stream, within, start (the first revision), filters (a set of NOPUT and
+-- NODELETE), has_prev_kv.
 local function new_watch(world, fields)
   fields.world = world
   fields.edge = math.max(world.compact_revision, 0) -- the revision of the last compaction when it was created
   fields.received = { keywatch = {}, etcd = {} }
-  fields.owed = {}      -- events of all, after the edge
-  fields.owed_edge = {} -- and at it: { event, is_superseded }
-  fields.at = 0         -- how many of all were looked at
+  fields.owed = {}      -- expected events after the edge
+  fields.owed_edge = {} -- and at the edge: { event, is_superseded }
+  fields.at = 0         -- number of events of the history that were examined
   fields.n_edge = { keywatch = 0, etcd = 0 } -- received, at the edge
   fields.n_equal = { keywatch = 0, etcd = 0 }
   if fields.start <= world.revision then world.has_past = true end
@@ -36,7 +36,7 @@ local function is_owed(watch, event)
     and not watch.filters[event.type == "DELETE" and "NODELETE" or "NOPUT"]
 end
 
---- Whether the same revision changes the key once more.
+--- True if the same revision changes the key again, after event i.
 local function is_superseded(events, i)
   local kv = events[i].kv
   for j = i + 1, #events do
@@ -46,7 +46,7 @@ local function is_superseded(events, i)
   return false
 end
 
---- Looks at what has happened since.
+--- Examines the new events of the history.
 local function look_on(watch)
   local all = watch.world.events
   for i = watch.at + 1, #all do
@@ -60,7 +60,7 @@ local function look_on(watch)
   watch.at = #all
 end
 
---- An event of the history as a watch delivers it.
+--- Returns an event of the history in the form in which a watch delivers it.
 local function form_of(watch, event)
   return { type = event.type, kv = event.kv, prev_kv = watch.has_prev_kv and event.prev_kv or nil }
 end
@@ -69,7 +69,7 @@ end
 
 -- {====== Comparing ======
 
---- True if an event of the edge must be delivered, and not only may be.
+--- True if an event of the edge must be delivered; otherwise it may be.
 local function is_due(owed, kind)
   return kind == "keywatch" or not owed.is_superseded and owed.event.type ~= "DELETE"
 end
@@ -82,7 +82,7 @@ local function n_due(watch, kind)
   return n
 end
 
---- At the edge: due events are delivered, and the other ones may be. Earlier ones are compacted.
+--- Compares the events at the edge: due ones must be delivered, others may be. Earlier events are compacted.
 local function compare_edge(watch, kind)
   local at = 1
   for _, owed in ipairs(watch.owed_edge) do
@@ -107,7 +107,7 @@ local function compare(watch, kind)
   watch.n_equal[kind] = #watch.owed
 end
 
---- Waits until both have delivered the events that they owe, and compares them.
+--- Waits until both servers have delivered the expected events, and compares them.
 local function settle(watch)
   if watch.is_over then return end
   look_on(watch)
@@ -123,12 +123,12 @@ end
 
 -- }======
 
--- {====== Streams of the wire ======
+-- {====== Streams ======
 
 local stream = {}
 stream.__index = stream
 
---- Opens one at both.
+--- Opens a stream at both servers.
 function watch_twins.stream(world)
   local self = setmetatable({
     world = world,
@@ -142,7 +142,7 @@ function watch_twins.stream(world)
   return self
 end
 
---- The events of a response. Those of a revision are in one response, or in fragments of one.
+--- Takes the events of a response. All events of a revision must be in one response, or in its fragments.
 local function take_events(self, kind, message)
   local watch = self.watches[message.watch_id or 0]
   if not watch then self.world:fail(kind .. " sends events of an unknown watch") end
@@ -171,7 +171,7 @@ local function take(self, kind, message)
   end
 end
 
---- Receives until something holds.
+--- Receives messages until holds() is true.
 function stream:receive_until(kind, holds, what)
   while not holds() do
     local message, err = self.calls[kind]:receive(SECONDS)
@@ -180,7 +180,7 @@ function stream:receive_until(kind, holds, what)
   end
 end
 
---- The next answer of both, which must be equal.
+--- Returns the next answer of both servers, which must be equal.
 local function next_answer(self, what)
   local answers = {}
   for _, kind in ipairs(KINDS) do
@@ -201,7 +201,7 @@ local function set_of(list)
   return set
 end
 
---- Creates a watch at both; returns it, or nil where that is refused.
+--- Creates a watch at both servers. Returns the watch, or nil if both refuse.
 function stream:create(message)
   local world = self.world
   world:begin(new_request("create", message))
@@ -228,7 +228,7 @@ function stream:create(message)
   return watch
 end
 
---- Ends a watch at both, after its events were delivered.
+--- Cancels a watch at both servers, after its events were delivered.
 function stream:cancel(id)
   self.world:catch_up()
   settle(self.watches[id])
@@ -238,13 +238,13 @@ function stream:cancel(id)
   self.watches[id] = nil
 end
 
---- Ends a watch that there is not. Nothing is answered: an answer would be taken for that to the next request.
+--- Cancels an unknown watch. The servers must not answer: an answer would be taken for that of the next request.
 function stream:cancel_none(id)
   self.world:begin(new_request("cancel_none", id))
   send(self, { cancel_request = { watch_id = id } })
 end
 
---- The ids of its watches, in order.
+--- Returns the sorted ids of the stream's watches.
 function stream:ids()
   local ids = {}
   for id in pairs(self.watches) do ids[#ids + 1] = id end

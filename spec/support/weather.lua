@@ -1,4 +1,4 @@
---- Random faults of a proxy on the connections of a client, one after the other.
+--- Random faults of a proxy on the connections of a client, one at a time.
 
 local methods = {}
 local meta = { __index = methods }
@@ -9,7 +9,7 @@ local function new(proxy, random)
   return setmetatable({
     proxy = proxy,
     random = random,
-    is_dark = false, -- nothing passes, until it clears up
+    is_dark = false, -- nothing is delivered until clear()
   }, meta)
 end
 
@@ -36,14 +36,14 @@ local KINDS = {
   end },
 }
 
---- Everything passes again. What was thrown away stays lost.
+--- Delivers everything again. Discarded bytes stay lost.
 function methods:clear()
   self.is_dark = false
   self.proxy:restore()
   self.proxy:accept_again()
 end
 
---- Something happens, or is over.
+--- Begins or ends a fault.
 function methods:change()
   if self.is_dark or self.random:one_in(6) then return self:clear() end
   self.random:weighted(KINDS)(self, self.random:pick(DIRECTIONS))

@@ -1,4 +1,4 @@
---- A second, naive implementation of messages: by the schema, with string concatenation.
+--- A second, naive implementation of messages: from the schema, by string concatenation.
 --
 -- Messages are like those of the core: zero and empty values are absent, except in a oneof or a list.
 
@@ -20,7 +20,7 @@ function wire.bytes(hex)
   return (hex:gsub("%s", ""):gsub("%x%x", function(byte) return string.char(tonumber(byte, 16)) end))
 end
 
---- The form in which the core gives 64 bits without a sign.
+--- Returns an unsigned 64-bit number in the form in which the core returns it.
 local function canonical_unsigned(text)
   if not math.type then return int64.canonical(text) end
   local n = 0
@@ -45,7 +45,7 @@ local function is_number(field) return NUMBERS[field.type] or schema.enums[field
 
 function wire.tag(number, type) return int64.varint(number * 8 + type) end
 
---- A field of bytes.
+--- Returns a field with bytes.
 function wire.field(number, bytes) return wire.tag(number, 2) .. int64.varint(#bytes) .. bytes end
 
 local function encode_value(field, value)
@@ -105,7 +105,7 @@ local function make_list(random, field, depth)
   return list
 end
 
---- One member of the oneof, if there is one.
+--- Returns at most one member of a oneof.
 local function choose(random, fields)
   local members = {}
   for _, field in ipairs(fields) do
@@ -114,7 +114,7 @@ local function choose(random, fields)
   return #members > 0 and random:pick(members) or nil
 end
 
---- A message with about half of its fields, or all of them; messages inside of messages end at a depth of 0.
+--- Returns a message with about half of its fields, or all of them. At depth 0 it has no nested messages.
 function wire.random(random, name, depth, is_full)
   local message = {}
   local fields = schema.messages[name]

@@ -1,5 +1,5 @@
 --- A store behind a server in this process, with the methods of the store: each call uses core.requests, a connection,
--- and core.answers. Tests move the time.
+-- and core.answers. The clock is manual.
 
 local core = require "keywatch.core"
 local lease = require "keywatch.store.lease"
@@ -16,13 +16,13 @@ local PATHS = {
 local methods = {}
 local mt = { __index = methods }
 
---- `on_answer`, if given, is called with every answer: the method, its bytes and the memo.
+--- `on_answer`, if given, is called for every answer, with the method, the bytes and the memo.
 local function new(options, on_answer)
   local host = pair.host(options)
   return setmetatable({ host = host, client = host:client(), on_answer = on_answer }, mt)
 end
 
---- The one message that a server answers; or nil, the status and its text.
+--- Makes a unary call. Returns the message of the answer; or nil, the status and its text.
 local function exchange(self, path, bytes)
   local client = self.client
   local call = client:start(path, nil, bytes)
@@ -57,7 +57,7 @@ end
 
 function methods:lease_by_id(id) return setmetatable({ owner = self, id = core.id(id) }, lease.mt) end
 
---- A keeper that keeps no leases.
+--- Returns a keeper without leases.
 function methods.lease_keeper() return { find = function() end } end
 
 function methods:step(now) return self.host.store:step(now) end

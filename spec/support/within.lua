@@ -4,10 +4,10 @@ local keywatch = require "keywatch"
 
 local within = {}
 
---- As a task of a run of its own.
+--- Runs the test as a task.
 function within.task(fn) return function() return keywatch.run(fn) end end
 
---- In virtual time, in a world of the testing kit: fn(world). `opts` are those of testing.run.
+--- Runs the test in virtual time: fn(world). `opts` are those of testing.run.
 function within.world(fn, opts) return function() return require("keywatch.testing").run(fn, opts) end end
 
 return within

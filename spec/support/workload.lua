@@ -4,10 +4,10 @@ local new_random = require("spec.support.random").new
 
 local BIG = ("big "):rep(1000)      -- more than a page
 local HUGE = ("huge "):rep(20000)   -- many pages
-local BULK = ("bulk "):rep(60000)   -- more than a segment takes: its group goes to the database directly
+local BULK = ("bulk "):rep(60000)   -- more than a segment takes: written as a direct group to the database
 local SMALL_JOURNAL = 65536         -- bytes of a segment, the smallest size
 
---- Some of everything. "reopen" closes the store and opens it.
+--- Steps of every kind. "reopen" closes the store and opens it again.
 local script = {
   { "put", "a", "1" },
   { "txn", { success = { { put = "c/1", value = "x" }, { put = "c/2", value = BIG }, { delete = "a" } } } },
@@ -50,7 +50,7 @@ local kinds = {
 
 local function segment_bytes(random) return random:pick { SMALL_JOURNAL, SMALL_JOURNAL, 131072, 1048576 } end
 
---- Steps that change nothing of what a store has. spec/support/power_program.lua takes them.
+--- Steps that do not change the data of a store, for spec/support/power_program.lua.
 local neutral = {
   { 3, function() return { "pass", is_neutral = true } end },
   { 1, function(random) return { "reopen", segment_bytes(random), is_neutral = true } end },
@@ -59,7 +59,8 @@ local neutral = {
   { 1, function() return { "restore", is_neutral = true } end },
 }
 
---- A function that gives one step after the other, for each seed the same ones. No lease ends in the time that passes.
+--- Returns a function that returns a random step at each call, depending on the seed. No lease expires during the
+-- steps.
 local function at_random(seed)
   local random = new_random(seed)
   local id = 0

@@ -1,11 +1,11 @@
 --- A writer that changes keys at random, and knows the events that watches must receive.
 
-local PATIENCE = 60 -- seconds after which a missing event counts as lost by the watch
+local PATIENCE = 60 -- seconds after which a missing event counts as lost
 
 local methods = {}
 local meta = { __index = methods }
 
---- Writes below a prefix, by a client of its own. Options: keys, how many there are; size, of values at most.
+--- Returns a writer below a prefix, with its own client. Options: keys, their number; size, the largest of values.
 local function new(client, random, prefix, options)
   options = options or {}
   return setmetatable({
@@ -14,14 +14,14 @@ local function new(client, random, prefix, options)
     prefix = prefix,
     keys = options.keys or 9,
     size = options.size or 20,
-    state = {},   -- the kvs that there are, by key
-    log = {},     -- what has happened, by revision: lists of { text, text with the revision before }
+    state = {},   -- the existing kvs, by key
+    log = {},     -- by revision: lists of { text of the event, the same with the previous revision }
     revision = 0, -- of the store; other writers must report theirs
     n = 0,        -- writes
   }, meta)
 end
 
---- An event, as it is compared.
+--- Returns an event as a text, for comparisons.
 local function text_of(event, prev)
   local text = ("%s %s %s"):format(event.type, event.key, event.value or "")
   if #text > 100 then text = ("%s..%d bytes.."):format(text:sub(1, 60), #text) end
@@ -36,7 +36,7 @@ local function value_of(self)
   return ("%d %s"):format(self.n, ("x"):rep(self.random:between(0, self.size)))
 end
 
---- Some writes of different keys, as a transaction has them.
+--- Returns the operations of a transaction that writes different keys.
 local function choose(self)
   local ops, is_taken = {}, {}
   for _ = 1, self.random:one_in(3) and self.random:between(2, 4) or 1 do
@@ -63,7 +63,7 @@ local function apply(self, op, revision)
   return { text_of(event), text_of(event, prev) }
 end
 
---- One revision more.
+--- Makes a transaction, and logs its events.
 function methods:write(ops)
   ops = ops or choose(self)
   local answer = assert(self.client:txn { success = ops })
@@ -75,7 +75,7 @@ function methods:write(ops)
   return revision
 end
 
---- The last write: a watch that has received it is done.
+--- Makes the last write: a watch is complete when it has received this write.
 function methods:finish()
   return self:write { { put = self.prefix .. "end", value = "" } }
 end
@@ -89,7 +89,7 @@ local function enter(list, batch, has_prev)
   list[#list + 1] = "--"
 end
 
---- Reads a watch until all is done. What came, to be compared. After progress only what is newer comes.
+--- Reads a watch until the last write. Returns the events for compare(). After progress, only newer events may follow.
 function methods:gather(watch, has_prev)
   local list, progress = {}, 0
   while true do
@@ -105,7 +105,7 @@ function methods:gather(watch, has_prev)
   end
 end
 
---- Each revision after `from`, and up to `to` if given, has come once, whole, and in order.
+--- Checks that each revision after `from`, and up to `to` if given, was received once, complete, and in order.
 function methods:compare(gathered, from, has_prev, to)
   local n = 0
   local function expect(text)
