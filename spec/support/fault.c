@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * fault: a failing disk, which is preloaded into a process. All files below the directory KW_FAULT_DIR are on this
- * disk; other files are not affected. Paths are absolute.
+ * fault: a library that simulates a failing disk, preloaded into a process. All files below the directory KW_FAULT_DIR
+ * are on this disk; other files are not affected. Paths are absolute.
  *
- * The file KW_FAULT_CONTROL has the plan, one line. Whenever another file has replaced it, it is read again before the
- * next call. From then on calls are counted, and all earlier writes count as synced. When the plan strikes, a file
+ * he file KW_FAULT_CONTROL has the plan, one line. When another file has replaced it, the library reads it again before
+ * the next call. From then on calls are counted, and all earlier writes count as synced. When the plan strikes, a file
  * appears, with the name of the control file and ".struck". It has one line: the path of the call's file; the offset of
  * the write, -1 for a call that is not a write; the operation to which the call belongs, see part_of; and the number of
- * segments that the store's journal has begun to reuse since the begin of the last transaction of the database.
+ * segments that the store's journal has begun to reuse since the beginning of the database's last transaction.
  *
  *   fail KIND N once|on ERRNO     the N-th call, or all from there on, fails
- *   short KIND N once|on          it writes half of its bytes
+ *   short KIND N once|on          the call writes half of its bytes
  *   kill KIND N before|after      the process is killed
  *   stop KIND N                   the process stops before the call, until it is sent SIGCONT
- *   cut KIND N before|after SEED  the power fails: before means in the middle of it
+ *   cut KIND N before|after SEED  the power fails: before means in the middle of the call
  *   tear KIND N before|after SEED the same, and some sectors of journals are torn: one part of such a sector is new,
  *                                 the other old. LMDB relies on disks that write whole sectors, a journal does not.
  *                                 Until then some of the writes with RWF_DSYNC are short, and no syncs
@@ -32,16 +32,16 @@
  *
  *   plan PATH LINE      LINE is the plan for the disk of the machine whose directory is PATH, the only plan there is
  *   kill PATH           the process of the machine is killed; or the plan does that
- *   is_dead PATH        "yes" if either has happened: from then on all that is written to the disk fails
+ *   is_dead PATH        "yes" if either has happened: from then on all writes to the disk fail
  *   revive PATH [SEED]  the disk works again. The power has failed if there is a SEED, or if the plan was a cut
  *   clock NS            the monotonic clock and the calendar stand at that time; -1: they are the system's
- *   random SEED         random numbers of the system depend on a seed
- *   forget              the disks are as new, and there is no plan
- *   limit SECONDS       the process dies after so much processor time; 0: it does not
- *   memory              the bytes that the C library has given to the process, and that were not freed
+ *   random SEED         the system's random numbers depend on a seed
+ *   forget              all disks are empty, and there is no plan
+ *   limit SECONDS       the process dies after so much processor time; 0: no limit
+ *   memory              returns the bytes that are allocated by the C library, and not freed
  *
- * KW_FAULT_SLOW, if set, is the number of milliseconds that a sync of data.mdb waits before it begins. Other threads
- * continue meanwhile.
+ * KW_FAULT_SLOW, if set, is the number of milliseconds that a sync of data.mdb waits before it begins. Other
+ * threads continue during this time.
  *
  * Nothing is really synced, since only the process dies. A log shows what a disk may lose: for each file, the writes
  * since its last sync and the bytes that they have replaced; and the names that were made since the last sync of their
@@ -104,9 +104,9 @@ typedef struct op {
   size_t len;
   off_t old_size;
   off_t new_size;
-  size_t old_len; /* of the bytes that were there */
+  size_t old_len; /* of the previous bytes */
   bool is_durable;
-  char bytes[]; /* the new ones, then the old ones */
+  char bytes[]; /* the new bytes, then the old ones */
 } op;
 
 typedef struct file {
@@ -115,16 +115,16 @@ typedef struct file {
   op *last;
   bool has_frames; /* a segment to which a frame was written */
   int cut_fd;      /* open while the power fails, or below 0 */
-  off_t cut_size;  /* that the file will have */
+  off_t cut_size;  /* size that the file will have */
 } file;
 
 typedef struct name {
   char path[PATH_MAX];
-  char from[PATH_MAX];  /* of what was renamed, or empty */
-  char saved[PATH_MAX]; /* where the file is that had the name before, or empty */
+  char from[PATH_MAX];  /* old name of a renamed file, or empty */
+  char saved[PATH_MAX]; /* path of the previous file with the name, or empty */
 } name;
 
-/* A machine of this process that is dead. */
+/* A dead machine of this process. */
 typedef struct machine {
   char path[PATH_MAX];
   bool is_dead;
@@ -137,7 +137,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static machine machines[MACHINES];
 static char planned[PATH_MAX]; /* directory of the machine that the plan is for */
 static plan now;
-static struct stat seen; /* the control file that was read */
+static struct stat seen; /* the control file that was read last */
 static struct {
   file *file;
   bool syncs;
@@ -150,7 +150,7 @@ static uint64_t random_state;
 static int64_t clock_ns = -1; /* of the machines; -1: the system's */
 static uint64_t entropy;      /* state of their random numbers; 0: the system's */
 static bool has_machines;
-static const char *judged_path; /* of the call that was judged last */
+static const char *judged_path; /* path of the last judged call */
 static off_t judged_at;         /* where that call writes, or -1 */
 static int judged_kinds;        /* of that call */
 static struct {
@@ -162,7 +162,7 @@ static struct {
   pid_t writer;          /* thread of the transaction; 0: there is none */
 } store;
 
-/* {====== What the kernel does ====== */
+/* {====== The real calls ====== */
 
 static int real_open(const char *path, int flags, int mode) {
   return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
@@ -231,7 +231,7 @@ static bool is_in_tree(const char *path, const char *dir) {
   return len > 0 && strncmp(path, dir, len) == 0 && (path[len] == '/' || path[len] == 0);
 }
 
-/* Returns the machine that has a path, or NULL. */
+/* Returns the machine to which a path belongs, or NULL. */
 static machine *machine_of(const char *path) {
   for (int i = 0; i < MACHINES; i++) {
     if (is_in_tree(path, machines[i].path)) return &machines[i];
@@ -255,7 +255,7 @@ static void read_plan(void) {
   forget_all();
 }
 
-/* True if the last part of a path begins so. */
+/* True if the last part of a path begins with a name. */
 static bool has_name(const char *path, const char *beginning) {
   const char *slash = strrchr(path, '/');
   return strncmp(slash == NULL ? path : slash + 1, beginning, strlen(beginning)) == 0;
@@ -277,7 +277,7 @@ static void tell_that_it_struck(void) {
   real_rename(made, path);
 }
 
-/* What is to happen to a call. Counts it. `at` is -1 for a call that is no write. */
+/* Counts a call. Returns what the plan does to it. `at` is -1 for a call that is not a write. */
 static action judge(int kinds, const char *path, off_t at) {
   judged_path = path;
   judged_at = at;
@@ -306,8 +306,8 @@ static action judge(int kinds, const char *path, off_t at) {
 
 /* {====== The store ======
  *
- * What is known of the store in KW_FAULT_DIR/store, from its calls alone. The main thread opens the store and recovers.
- * A second thread appends frames to the store's journal, and writes an epoch to the database before the first frame. A
+ * The state of the store in KW_FAULT_DIR/store, as its calls show it. The main thread opens the store and recovers. A
+ * second thread appends frames to the store's journal, and writes an epoch to the database before the first frame. A
  * third thread writes checkpoints and direct groups to the database. A direct group is never written while a frame is
  * appended.
  */
@@ -349,10 +349,10 @@ static void note_written(const file *f, off_t at) {
   if (is_of_store(f->path, "data.mdb") && at < META_PAGES) store.writer = 0;
 }
 
-/* Returns what the call that was judged last is a part of:
+/* Returns the operation to which the last judged call belongs:
  *
- *   recovery     a transaction of the main thread, after it has read the store's journal, and before the first frame
- *   checkpoint   a transaction of another thread; frames were appended since the one before it has begun
+ *   recovery     a transaction of the main thread, between its reading of the store's journal and the first frame
+ *   checkpoint   a transaction of another thread; frames were appended since the begin of the previous one
  *   group        a transaction of another thread without such frames: a direct group, or a later part of a checkpoint
  *   other        anything else */
 static const char *part_of(void) {
@@ -391,7 +391,7 @@ static void forget_ops(file *f) {
   f->last = NULL;
 }
 
-/* Before it happens. */
+/* Notes a write before it happens. */
 static op *note(file *f, int fd, const void *bytes, size_t len, off_t at, off_t new_size) {
   op *o = calloc(1, sizeof *o + 2 * len);
   *o = (op){.before = f->last, .at = at, .len = len, .old_size = size_of(fd)};
@@ -414,7 +414,7 @@ static void note_name(const char *path, const char *from) {
   names[n_names++] = n;
 }
 
-/* The name is durable: the file that had it before is gone. */
+/* Makes a name durable: the previous file with this name is removed. */
 static void free_name(name *n) {
   if (n->saved[0] != 0) real_unlink(n->saved);
   free(n);
@@ -432,7 +432,7 @@ static bool is_in(const char *path, const char *dir) {
   return (size_t)(slash - path) == len && strncmp(path, dir, len) == 0;
 }
 
-/* A sync of a file, or of a directory, has come to its end. */
+/* Handles the end of a sync of a file, or of a directory. */
 static void settle(file *f) {
   int kept = 0;
   forget_ops(f);
@@ -458,7 +458,7 @@ static uint64_t draw(uint64_t n) {
   return (z ^ z >> 31) % n;
 }
 
-/* Ends the process; or the machine that the plan is for. */
+/* Ends the process, or the machine to which the plan belongs. */
 static void die(void) {
   machine *m = has_machines ? machine_of(planned) : NULL;
   if (m != NULL && !m->is_dead) {
@@ -471,13 +471,13 @@ static void die(void) {
   while (true) pause();
 }
 
-/* What was not there becomes zeros. */
+/* Writes old bytes. Bytes beyond the old size become zeros. */
 static void restore(const file *f, int fd) {
   for (const op *o = f->last; o != NULL; o = o->before)
     real_pwrite(fd, o->bytes + o->len, o->len, o->at);
 }
 
-/* Which of the writes that were not synced come: none, all, whole ones, or sectors of them. */
+/* Which of the unsynced writes survive: none, all, some whole ones, or some sectors. */
 typedef enum mercy { NONE, ALL, SOME, SECTORS } mercy;
 
 /* Writes a sector, or a part of it, if it is to be torn. */
@@ -502,7 +502,7 @@ static void write_sectors(const op *o, int fd, bool may_tear, mercy m, off_t siz
   }
 }
 
-/* The file keeps its length until lose_end: a thread that reads from a map what is cut off ends the process. */
+/* The file keeps its length until lose_end: otherwise a thread that reads the end in a map would kill the process. */
 static void lose_writes(file *f) {
   mercy m = (mercy)draw(4);
   bool may_tear = now.tears && has_name(f->path, "journal");
@@ -541,7 +541,7 @@ static bool is_of(const char *path, const char *dir) {
   return dir == NULL || is_in_tree(path, dir);
 }
 
-/* Of the names below a directory; NULL: of all. */
+/* Handles the names below a directory; NULL: all names. */
 static void lose_names(const char *dir) {
   int n = 0, kept = 0;
   for (int i = 0; i < n_names; i++) n += is_of(names[i]->path, dir);
@@ -568,10 +568,10 @@ static void lose_names(const char *dir) {
 }
 
 static void cut(void) {
-  if (has_machines) return die(); /* what is lost is lost when the store was closed */
+  if (has_machines) return die(); /* the disk loses its writes when the store is closed */
   random_state = (uint64_t)now.value;
   for (int is_journal = 1; is_journal >= 0;
-       is_journal--) { /* the journal is not in a map: it comes first */
+       is_journal--) { /* the journal is not mapped, so it is first */
     for (int i = 0; i < n_files; i++) {
       if (files[i]->first != NULL && has_name(files[i]->path, "journal") == is_journal)
         lose_writes(files[i]);
@@ -584,7 +584,7 @@ static void cut(void) {
   die();
 }
 
-/* What is to come before a call; true if that is its failure. */
+/* Does what the plan says before a call. Returns true if the call fails. */
 static bool strike_before(action a) {
   bool is_end = (a == KILL || a == CUT) && !now.is_after;
   if (a == FAIL) errno = (int)now.value;
@@ -608,12 +608,12 @@ static bool is_planned(const file *f) {
   return !has_machines || is_in_tree(f->path, planned);
 }
 
-/* True if a file cannot grow as it likes. */
+/* True if the growth of a file is limited. */
 static bool is_limited(const file *f) {
   return now.action == ROOM && is_planned(f);
 }
 
-/* How many of `more` bytes a file can grow by, of which that many are taken. */
+/* Returns how many of `more` bytes a file can grow by, and takes them from the room. */
 static off_t take_room(const file *f, off_t more) {
   if (!is_limited(f) || more <= 0) return more;
   if (more > now.room) tell_that_it_struck();
@@ -622,7 +622,7 @@ static off_t take_room(const file *f, off_t more) {
   return more;
 }
 
-/* `syncs`: what is written is durable at the end of the call. */
+/* `syncs`: the written bytes are durable at the end of the call. */
 static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at, bool syncs) {
   file *f = fds[fd].file;
   off_t more = at + (off_t)len - size_of(fd);
@@ -647,7 +647,7 @@ static ssize_t write_file(int fd, const void *bytes, size_t len, off_t at, bool 
   }
   op *o = note(f, fd, bytes, len, at, at + (off_t)len);
   ssize_t n = real_pwrite(fd, bytes, len, at);
-  if (a == CUT && !now.is_after) { /* in the middle of it */
+  if (a == CUT && !now.is_after) { /* in the middle of the call */
     cut();
     errno = EIO;
     return -1;
@@ -694,7 +694,7 @@ ssize_t pwritev2(int fd, const struct iovec *iov, int count, off_t at, int flags
   return gather_at(fd, iov, count, at, (flags & (RWF_DSYNC | RWF_SYNC)) != 0);
 }
 
-/* From where the descriptor is. */
+/* Writes at the offset of the descriptor. */
 static ssize_t advance(int fd, ssize_t n) {
   if (n > 0) lseek(fd, n, SEEK_CUR);
   return n;
@@ -737,7 +737,7 @@ int fdatasync(int fd) {
   return is_ours(fd) ? sync_file(fd) : (int)syscall(SYS_fdatasync, fd);
 }
 
-/* What is cut off is gone at once, with what was noted of it. */
+/* Cut bytes are lost at once, with their entries in the log. */
 static int resize(int fd, off_t size, int (*change)(int fd, off_t size)) {
   pthread_mutex_lock(&mutex);
   file *f = fds[fd].file;
@@ -779,7 +779,7 @@ int posix_fallocate(int fd, off_t at, off_t len) {
   return rc;
 }
 
-/* The kernel need not sync what only a process can lose. */
+/* No real sync: only the process dies. */
 static int open_file(const char *path, int flags, int mode) {
   pthread_mutex_lock(&mutex);
   bool is_new = (flags & O_CREAT) && access(path, F_OK) < 0;
@@ -841,7 +841,7 @@ static void move(const char *from, const char *to, const char *saved) {
   snprintf(names[n_names - 1]->saved, PATH_MAX, "%s", saved);
 }
 
-/* Leaves errno alone. */
+/* Does not change errno. */
 static void free_saved(const char *saved) {
   int number = errno;
   if (saved[0] != 0) real_unlink(saved);
@@ -872,7 +872,7 @@ int rename(const char *from, const char *to) {
   return rc;
 }
 
-/* What was made and removed again needs no sync. */
+/* A file that was made and removed needs no sync. */
 static void forget_name(const char *path) {
   int kept = 0;
   forget_ops(find_file(path));
@@ -902,7 +902,7 @@ int unlink(const char *path) {
 
 /* {====== For Lua ======
  *
- * package.loadlib gives these, which have no results.
+ * Functions for package.loadlib, without results.
  */
 int kw_fault_fork(void *L);
 int kw_fault_wait(void *L);
@@ -933,8 +933,8 @@ static bool others_sleep(void) {
   return all;
 }
 
-/* Forks while the other threads sleep: the child never gets a lock that one of them holds, and neither the allocator of
- * a sanitizer nor libgcc look after theirs. Threads that run for a second are forked from nevertheless. */
+/* Forks while the other threads sleep: a lock of another thread would stay locked in the child for ever, and neither a
+ * sanitizer's allocator nor libgcc unlock theirs. Forks after a second even if a thread runs. */
 int kw_fault_fork(void *L) {
   (void)L;
   for (int i = 0, calm = 0; i < 1000 && calm < 3; i++) {
@@ -955,12 +955,12 @@ int kw_fault_wait(void *L) {
 
 /* {====== Machines of this process ====== */
 
-/* Lua's, of whichever VM the process has. */
+/* Functions of the process's Lua VM. */
 const char *lua_tolstring(void *L, int index, size_t *len) __attribute__((weak));
 void lua_pushstring(void *L, const char *text) __attribute__((weak));
 int kw_fault_machine(void *L);
 
-/* Returns the machine with a directory, which is made when it is first asked for. */
+/* Returns the machine with a directory. Makes it at the first call. */
 static machine *get_machine(const char *path) {
   machine *free_one = NULL;
   for (int i = 0; i < MACHINES; i++) {
@@ -1061,9 +1061,9 @@ ssize_t getrandom(void *bytes, size_t len, unsigned flags) {
 
 /* }====== */
 
-/* {====== A host that has chosen what SIGINT does ======
+/* {====== A host with its own handling of SIGINT ======
  *
- * package.loadlib gives these, too.
+ * Functions for package.loadlib, too.
  */
 int kw_fault_ignore_interrupts(void *L);
 int kw_fault_handle_interrupts(void *L);

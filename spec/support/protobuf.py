@@ -2,14 +2,14 @@
 
     protobuf.py FILE
 
-Lines of FILE are of three kinds: "enum NAME VALUE...", "field MESSAGE NUMBER NAME TYPE MARK" (MARK is -, * for what
-repeats, or ? for a member of the oneof), and then "decode MESSAGE HEX". For each of the last it prints "bad", or "good HEX":
-the message as it is written again, without what is unknown.
+Lines of FILE are of three kinds: "enum NAME VALUE...", "field MESSAGE NUMBER NAME TYPE MARK" (MARK is -, * for a
+repeated field, or ? for a member of the oneof), and then "decode MESSAGE HEX". For each line with "decode" the program
+prints "bad", or "good HEX": the message encoded again, without unknown fields.
 
-Some things are refused here that the library takes: a field that is known, with the wire type of another, as etcd refuses
-it; a tag of more than 32 bits; a field of the number 0 and the end of a group that is none, where it stops in silence. Text may be any bytes, as
-etcd takes it. "twice" comes instead of "good" where a message of a oneof came again: the library joins the two, and
-etcd takes the last.
+The program refuses some messages that the library accepts: a known field with the wire type of another, as etcd does; a
+tag of more than 32 bits; the field number 0, and the end of a group that has not begun, where the library stops without
+an error. Strings may be any bytes, as in etcd. "twice" is printed instead of "good" if a message in a oneof is
+repeated: the library merges the two, and etcd takes the last.
 """
 import sys
 import warnings
@@ -72,11 +72,11 @@ def kind_of(field):
         return field.message_type.name
     if field.enum_type:
         return "enum"
-    return {FIELD.TYPE_STRING: FIELD.TYPE_BYTES}.get(field.type, field.type)  # some were text once
+    return {FIELD.TYPE_STRING: FIELD.TYPE_BYTES}.get(field.type, field.type)  # some were strings in older versions
 
 
 def compare_with_etcd3(enums, messages):
-    """What python3-etcd3 knows, of an older etcd, has to be the same."""
+    """Checks that the schema agrees with python3-etcd3, which has an older one of etcd."""
     for module in (rpc_pb2, kv_pb2, auth_pb2):
         for name, theirs in module.DESCRIPTOR.message_types_by_name.items():
             ours = {field[0]: field for field in messages[name]}
@@ -101,8 +101,8 @@ def varint(data, at):
 
 
 def walk(data):
-    """The fields of bytes that the library took: number, type, and the bytes of a BYTES. None for what it should not have
-    taken: that is the last."""
+    """Yields the fields of a message that the library has accepted: number, type, and the content of a BYTES. Yields
+    None, as the last one, for a field that the library should have refused."""
     at = depth = 0
     while at < len(data):
         tag, at = varint(data, at)
@@ -123,7 +123,7 @@ def walk(data):
 
 
 def judge(schema, name, data):
-    """good, bad or twice; see above."""
+    """Returns good, bad or twice; see above."""
     enums, messages = schema
     fields = {field[0]: field for field in messages[name]}
     verdict, chosen = "good", False
@@ -162,7 +162,7 @@ def answer(schema, classes, name, data):
 
 
 def main():
-    warnings.simplefilter("ignore", RuntimeWarning)  # said of a group's end that is none
+    warnings.simplefilter("ignore", RuntimeWarning)  # about the end of a group that has not begun
     with open(sys.argv[1]) as file:
         lines = file.read().splitlines()
     schema = read_schema(line for line in lines if not line.startswith("decode "))

@@ -133,7 +133,7 @@ local function plain_error(err)
     compact_revision = err.compact_revision }
 end
 
---- Prints the next request.
+--- Counts the next request, and keeps its text for failures.
 function twins:begin(asked)
   self.n = self.n + 1
   self.doing = request.show(asked)

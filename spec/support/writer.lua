@@ -95,7 +95,7 @@ function methods:gather(watch, has_prev)
   while true do
     local batch, err = watch:batch(PATIENCE)
     if not batch then error(("after revision %d: %s"):format(watch.revision, tostring(err)), 2) end
-    assert(batch.revision > progress, "what was to have come before comes after progress")
+    assert(batch.revision > progress, "an event after the progress that covers it")
     if batch.events[1].type == "progress" then
       progress = batch.revision
     else
@@ -117,7 +117,7 @@ function methods:compare(gathered, from, has_prev, to)
     for _, texts in ipairs(self.log[revision] or {}) do expect(texts[has_prev and 2 or 1]) end
     if self.log[revision] then expect("--") end
   end
-  assert(n == #gathered, "more has come than has happened")
+  assert(n == #gathered, "more events than changes")
 end
 
 return { new = new, enter = enter, PATIENCE = PATIENCE }

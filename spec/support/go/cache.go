@@ -27,8 +27,8 @@ func resident() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// cache lists and watches a prefix into a map, until so many more revisions have come. It tells what the list took, and
-// what the changes took.
+// cache lists and watches a prefix into a map, for so many revisions. It prints the costs of the list, and of the
+// changes.
 func cache(client *clientv3.Client, arguments []string) error {
 	prefix, ctx := arguments[0], context.Background()
 	n, err := strconv.ParseInt(arguments[1], 10, 64)
@@ -62,7 +62,7 @@ func cache(client *clientv3.Client, arguments []string) error {
 	return nil
 }
 
-// apply changes the map as the watch tells, up to a revision.
+// apply applies the events of the watch to the map, up to a revision.
 func apply(watch clientv3.WatchChan, content map[string]*mvccpb.KeyValue, last int64) error {
 	for answer := range watch {
 		if err := answer.Err(); err != nil {

@@ -1,8 +1,8 @@
 // A program with etcd's own client for Go: the Go side of spec/interop/go_spec.lua, of bench/mutex.lua and of
 // bench/cache.lua.
 //
-//	peer ENDPOINTS mutex N               locks and unlocks N times, and tells what that took
-//	peer ENDPOINTS cache PREFIX N        lists and watches a prefix into a map, and tells what N changes took
+//	peer ENDPOINTS mutex N               locks and unlocks N times, and prints the cost
+//	peer ENDPOINTS cache PREFIX N        lists and watches a prefix into a map, and prints the cost of N changes
 //	peer ENDPOINTS stm ISOLATION N KEY…  adds 1 to all keys, N times, by software transactions
 package main
 

@@ -11,9 +11,9 @@ import (
 	"go.etcd.io/etcd/clientv3/concurrency"
 )
 
-const warming = 500 // pairs, before what is measured
+const warming = 500 // pairs before the measurement
 
-// processorTime is what the process has taken of all processors.
+// processorTime is the processor time of the process, on all processors.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -22,8 +22,8 @@ func processorTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// measure locks and unlocks a free lock, one pair after the other, and prints the seconds that this took, and those of
-// the processor.
+// measure locks and unlocks a free lock repeatedly, and prints the seconds that have passed, and the seconds of
+// processor time.
 func measure(client *clientv3.Client, arguments []string) error {
 	n, err := strconv.Atoi(arguments[0])
 	if err != nil {

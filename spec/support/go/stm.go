@@ -13,7 +13,7 @@ var isolations = map[string]concurrency.Isolation{
 	"repeatable_reads":      concurrency.RepeatableReads,
 }
 
-// count adds 1 to all keys, as often as it is told.
+// count adds 1 to all keys, n times.
 func count(client *clientv3.Client, arguments []string) error {
 	isolation, keys := concurrency.WithIsolation(isolations[arguments[0]]), arguments[2:]
 	n, err := strconv.Atoi(arguments[1])

@@ -1,4 +1,4 @@
---- The failures that a store answers with, as etcd words them.
+--- The errors of a store, with etcd's texts.
 
 local known = {
   empty_key = { 3, "etcdserver: key is not provided" },
@@ -21,7 +21,7 @@ local known = {
   stale_revision = { 9, "keywatch: revision is not newer than the replica's own" },
 }
 
---- The error object for a code; `compact_revision` goes with "compacted" alone.
+--- Returns the error object for a code; only "compacted" has a `compact_revision`.
 local function new(code, compact_revision)
   local status, message = known[code][1], known[code][2]
   if code ~= "compacted" then compact_revision = nil end

@@ -1,8 +1,8 @@
 --- HashKV: a checksum over the records of history, in etcd's algorithm.
 --
--- At revision R of a store compacted at C it takes every record up to R, but of those up to C only the ones
--- that still count at R: the newest of each key that lives then. (If no key lives at R, it takes all of them
--- that compaction left.) A tombstone at C itself, which compaction leaves for watchers, is never taken.
+-- At revision R of a store compacted at C the checksum covers the records after C up to R; and of the records up to C
+-- the newest one of each key that exists at R. (If no key exists at R, it covers all records that compaction has left.)
+-- A tombstone at C itself, which compaction leaves for watchers, is never covered.
 
 local crc32c = require "spec.support.crc32c"
 local int64 = require "spec.support.int64"
@@ -17,7 +17,7 @@ local function bytes_field(tag, bytes)
   return string.char(tag) .. int64.varint(#bytes) .. bytes
 end
 
---- The protobuf message mvccpb.KeyValue.
+--- Returns the protobuf message mvccpb.KeyValue.
 local function encode(kv)
   return bytes_field(0x0a, kv.key)
     .. number_field(0x10, kv.create_revision)
@@ -27,13 +27,13 @@ local function encode(kv)
     .. number_field(0x30, kv.lease)
 end
 
---- The message of a record; that of a tombstone has only the key.
+--- Returns the message of a record; that of a tombstone has only the key.
 local function message(record)
   record.message = record.message or (record.kv and encode(record.kv) or bytes_field(0x0a, record.key))
   return record.message
 end
 
---- What etcd's file holds for a record: its revision, marked for a tombstone, and then its message.
+--- Returns the bytes of a record in etcd's file: its revision, with a mark for a tombstone, and its message.
 local function stored(record)
   local mark = record.kv and "" or "t"
   return int64.big_endian(record.main) .. "_" .. int64.big_endian(record.sub) .. mark .. message(record)
@@ -46,7 +46,7 @@ local function has_live(newest)
   return false
 end
 
---- The checksum at `revision`; newest_at(revision) maps every key to its newest record up to there.
+--- Returns the checksum at `revision`; newest_at(revision) maps every key to its newest record up to a revision.
 local function hash(history, newest_at, revision, compact_revision)
   local kept = newest_at(revision)
   if not has_live(kept) then kept = newest_at(compact_revision) end

@@ -1,4 +1,4 @@
---- Leases: what their objects answer. A lease's keys are those whose newest kv names it; nothing else is kept.
+--- Leases of the model. A lease's keys are those whose newest kv names the lease; they are not stored.
 
 local failure = require "spec.support.model.failure"
 local int64 = require "spec.support.int64"
@@ -11,7 +11,7 @@ local meta = { __index = methods }
 
 local function new(model, id, ttl) return setmetatable({ model = model, id = id, ttl = ttl }, meta) end
 
---- Whether a expires before b; ids decide among equal times.
+--- True if a expires before b; at equal times the smaller id is first.
 local function is_sooner(a, b)
   if a.expiry ~= b.expiry then return a.expiry < b.expiry end
   return int64.compare(a.id, b.id) < 0
@@ -40,14 +40,14 @@ local function revoke(model, id)
   return tombstones:commit()
 end
 
---- Revokes what is due, the soonest first, each in a revision of its own.
+--- Revokes expired leases, the earliest first, each in a revision of its own.
 local function expire(model)
   for _, grant in ipairs(by_expiry(model)) do
     if grant.expiry <= model.now then revoke(model, grant.id) end
   end
 end
 
---- The code of what speaks against a grant, or nil.
+--- Returns the code of the error of a grant, or nil.
 local function refuse(model, id, ttl)
   if ttl > MAX_TTL then return "lease_ttl_too_large" end
   if model.grants[id] then return "lease_exists" end

@@ -1,4 +1,4 @@
---- How a range answer is made of the keys that were found: filter, sort, limit, strip.
+--- Makes a range answer from the found kvs: filter, sort, limit, strip.
 
 local fields = {
   key = "key",
@@ -38,7 +38,7 @@ local function first(kvs, n)
   return head
 end
 
---- Sorted by the target, and by key among equals.
+--- Sorts kvs by the target, and by key if that is equal.
 local function sorted(kvs, target, descending)
   local field = fields[target]
   local list = first(kvs, #kvs)
@@ -63,10 +63,10 @@ local function without_values(kvs)
   return bare
 end
 
---- The kvs that the answer holds, and whether there are more. `kvs` are in key order.
+--- Returns the kvs of the answer, and whether there are more. `kvs` are in key order.
 --
--- Without an order and without filters the limit cuts in key order, one key late, before the sort: what is
--- sorted, by a target other than the key, are the first limit + 1 keys.
+-- Without an order and without filters the limit applies before the sort: then only the first limit + 1 keys are
+-- sorted, by a target other than the key.
 local function select(kvs, options)
   local limit, order, target = options.limit or 0, options.sort_order or "none", options.sort_target or "key"
   if limit > 0 and order == "none" and not has_filter(options) then kvs = first(kvs, limit + 1) end

@@ -1,17 +1,17 @@
---- Which keys a request means, in etcd's convention:
+--- The span of keys of a request, in etcd's convention:
 --
 --   end ""     exactly the key
---   end "\0"   every key from it on
+--   end "\0"   every key from the key on
 --   else       key <= k < end
 
---- The first key after all keys with that prefix; "\0", for no such key, if it is all 0xff.
+--- Returns the first key after all keys with a prefix; "\0", for no such key, if the prefix is all 0xff.
 local function after_prefix(prefix)
   local head = prefix:match("^(.-)\255*$")
   if head == "" then return "\0" end
   return head:sub(1, -2) .. string.char(head:byte(-1) + 1)
 end
 
---- The span that `key` and the options prefix, from_key and range_end name.
+--- Returns the span of `key` and the options prefix, from_key and range_end.
 local function new(key, options)
   if options.prefix then
     if key == "" then return { key = "\0", last = "\0" } end

@@ -1,4 +1,4 @@
---- Transactions: what is refused before anything runs, which branches are taken, and what they answer.
+--- Transactions: their validation, the branches that are taken, and their answers.
 
 local int64 = require "spec.support.int64"
 local span = require "spec.support.model.span"
@@ -40,7 +40,7 @@ local function check_ops(ops, budget)
   end
 end
 
---- The longest of the three lists counts against the budget; nested transactions have what is left of it.
+--- Checks a transaction. Its longest list counts against the budget; nested transactions have the rest.
 local function check_txn(request, budget)
   local compares, success, failure = request.compare or {}, request.success or {}, request.failure or {}
   local n = math.max(#compares, #success, #failure)
@@ -55,7 +55,7 @@ function check.txn(op, budget) return check_txn(op.txn, budget) end
 
 -- The duplicate rule: no key is put twice, nor put and deleted ---------------------------------------------
 
---- etcd overlooks deletes that have no end.
+--- True if a delete covers a key. Like etcd, ignores deletes without an end.
 local function is_deleted(key, deletes)
   for _, deleted in ipairs(deletes) do
     if deleted.last ~= "\0" and span.contains(deleted, key) then return true end
@@ -77,8 +77,8 @@ end
 
 local writes_of
 
---- Takes the puts of one branch of a nested transaction into `puts`; false if one clashes. Those of its other
--- branch are no hindrance: only one of the two runs.
+--- Adds the puts of a branch of a nested transaction to `puts`. Returns false if one conflicts. Puts of the other
+-- branch do not conflict, since only one of the two is executed.
 local function admit(branch_puts, puts, deletes, other_branch)
   for key in pairs(branch_puts) do
     if puts[key] and not other_branch[key] then return false end
@@ -99,9 +99,9 @@ local function admit_nested(request, puts, deletes)
   return true
 end
 
---- The keys put and the spans deleted by a list of operations; nil if they clash. The list's own deletes come
--- first, then its nested transactions in their order, then its own puts: so a nested delete is not held against
--- the puts of nested transactions before it.
+--- Returns the keys put and the spans deleted by a list of operations; nil if they conflict. The order is: the list's
+-- own deletes, its nested transactions, its own puts. So a nested delete does not conflict with the puts of earlier
+-- nested transactions.
 function writes_of(ops)
   local puts, deletes = {}, {}
   for op in each_op(ops, "delete") do deletes[#deletes + 1] = span.new(op.delete, op) end
@@ -115,7 +115,7 @@ function writes_of(ops)
   return puts, deletes
 end
 
---- The code of what is wrong with the request itself, or nil.
+--- Returns the code of an invalid request, or nil.
 local function validate(request, budget)
   local code = check_txn(request, budget)
   if code then return code end
@@ -135,14 +135,14 @@ end
 
 local function puts_anything(request) return any_op(request, function(op) return op.put ~= nil end) end
 
---- A transaction of reads alone is no write; one with a nested transaction counts as one.
+--- True unless all operations are reads. A nested transaction counts as a write.
 local function is_write(request)
   return any_op(request, function(op) return op.put ~= nil or op.delete ~= nil or op.txn ~= nil end)
 end
 
 local function size_of(key, fields) return #key + #(fields.value or "") + #(fields.range_end or "") end
 
---- The bytes of keys and values that a request carries.
+--- Returns the number of bytes in the keys and values of a request.
 local function payload(request)
   local total = 0
   for _, compare in ipairs(request.compare or {}) do total = total + size_of(compare.key, compare) end
@@ -180,7 +180,7 @@ local function compares(kv, compare)
   end
 end
 
---- Every key meant must pass. Where there is none, a key of zeros stands in; it has no value to compare.
+--- True if a compare holds for every key of its span. An empty span counts as a key of zeros, without a value.
 local function is_true(compare, model)
   local kvs = model:kvs_at(model.revision, span.new(compare.key, compare))
   if #kvs == 0 then return compare.value == nil and compares(missing, compare) end
@@ -197,7 +197,7 @@ local function are_true(list, model)
   return true
 end
 
---- The branches that will run: { succeeded, ops, nested = { [op] = plan } }.
+--- Returns the branches to execute: { succeeded, ops, nested = { [op] = plan } }.
 local function plan(request, model)
   local succeeded = are_true(request.compare or {}, model)
   local ops = (succeeded and request.success or not succeeded and request.failure) or {}
@@ -206,7 +206,7 @@ local function plan(request, model)
   return { succeeded = succeeded, ops = ops, nested = nested }
 end
 
--- What the branches that run need: first all their puts, then all their reads ------------------------------
+-- Checks of the executed branches: first all their puts, then all their reads -------------------------------
 
 local function missing_for_put(op, model)
   local needs_key = op.ignore_value or op.ignore_lease
@@ -252,8 +252,8 @@ function run.put(write, op) return write:put(op.put, op.value or "", op) end
 
 function run.delete(write, op) return write:delete(op.delete, op) end
 
---- The answers of the plan, or nil and the code of its error. Nested answers have no revision yet: it is that
--- of the whole.
+--- Returns the answers of a plan, or nil and the code of its error. Nested answers get the revision of the whole
+-- transaction later.
 local function execute(the_plan, write)
   local responses = {}
   for i, op in ipairs(the_plan.ops) do

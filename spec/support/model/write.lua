@@ -1,5 +1,5 @@
---- A write in progress: its changes share one main revision and are numbered by `sub`; later parts of it see
--- what earlier parts did.
+--- A write in progress: its changes share one main revision and are numbered by `sub`; later operations see the changes
+-- of earlier ones.
 
 local int64 = require "spec.support.int64"
 local selection = require "spec.support.model.selection"
@@ -10,10 +10,10 @@ local meta = { __index = methods }
 
 local function new(model) return setmetatable({ model = model, main = model.revision + 1, sub = 0 }, meta) end
 
---- The revision as seen from inside: one more than before as soon as something changed.
+--- Returns the revision for reads of the write itself: the new one after the first change.
 function methods:revision() return self.sub > 0 and self.main or self.main - 1 end
 
---- Writes one record; without a kv it is a tombstone.
+--- Writes a record; without a kv, a tombstone.
 function methods:record(key, kv)
   local history = self.model.history
   history[#history + 1] = { main = self.main, sub = self.sub, key = key, kv = kv }
@@ -30,7 +30,7 @@ local function successor(previous, key, main)
   }
 end
 
---- The answer, or nil and the code of what is missing: the write may itself have deleted the key.
+--- Puts a key. Returns the answer, or nil and a code if the key is missing: the write itself may have deleted it.
 function methods:put(key, value, options)
   local previous = self.model:kv_at(self.main, key)
   if not previous and (options.ignore_value or options.ignore_lease) then return nil, "key_not_found" end
@@ -56,13 +56,13 @@ function methods:range(key, options)
   return { revision = self:revision(), kvs = kvs, count = #found, more = more }
 end
 
---- Makes the changes count; a write without any leaves the revision as it is.
+--- Commits the changes. A write without changes does not change the revision.
 function methods:commit()
   self.model.revision = self:revision()
   return self.model.revision
 end
 
---- Takes the changes back.
+--- Undoes the changes.
 function methods:roll_back()
   local history = self.model.history
   for _ = 1, self.sub do history[#history] = nil end

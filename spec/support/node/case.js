@@ -1,21 +1,21 @@
-// What the cases share: their list, the clients that they are tried with, and waiting for events.
+// Common parts of the cases: the list of cases, their clients, and functions that wait for events.
 "use strict";
 
 const fs = require("node:fs");
 const { once } = require("node:events");
 const { Etcd3 } = require("etcd3");
 
-const SECONDS = 25; // within which a case has ended, or is taken for one that hangs
+const SECONDS = 25; // after which a case counts as hanging
 
 const cases = new Map();
 
-/** Makes an async function of a Server a case, by its name. */
+/** Registers an async function of a Server as a case, by its name. */
 function add(name, fn) {
   cases.set(name, fn);
 }
 
-/** Where to connect. `client` is shared by the cases, as it would be in a program. Over TLS there are files: `ca`, who is
- * trusted, and maybe `cert` and `key`, what is shown to the server. */
+/** Where to connect. `client` is shared by the cases, as it would be in a program. For TLS there are files: `ca`, the
+ * trusted authority, and optionally `cert` and `key`, the client's certificate. */
 class Server {
   constructor(url, ca, cert, key) {
     this.url = url;
@@ -42,7 +42,7 @@ class Server {
   }
 }
 
-/** What an emitter has told of some events, in order: next() waits for the one after the last. */
+/** Collects events of an emitter, in order: next() waits for the next one. */
 class Events {
   constructor(emitter, ...names) {
     this.queue = [];
@@ -61,7 +61,7 @@ class Events {
   }
 }
 
-/** What a watcher tells of keys: next() is such as "put a=1" or "delete a". */
+/** Collects the events of a watcher: next() returns, for example, "put a=1" or "delete a". */
 class KeyEvents extends Events {
   constructor(watcher) {
     super(watcher, "put", "delete");
@@ -81,7 +81,7 @@ function timeout() {
   return { late, clear: () => clearTimeout(timer) };
 }
 
-/** Runs a case by its name, for as long as one may last. */
+/** Runs a case by its name, with a time limit. */
 async function run(name, server) {
   const { late, clear } = timeout();
   try {

@@ -6,7 +6,7 @@ const { add } = require("./case");
 
 const MIB = 1024 * 1024;
 
-// TypeScript has their names; what is left of them in JavaScript are numbers.
+// Enums of TypeScript, which are plain numbers in JavaScript.
 const SERIALIZABLE_SNAPSHOT = 0, SERIALIZABLE = 1, REPEATABLE_READS = 2;
 
 add("put_and_get", async ({ client }) => {
@@ -67,7 +67,7 @@ add("transactions", async ({ client }) => {
   assert.equal(lost.responses[0].response_range.kvs[0].value.toString(), "2");
 });
 
-// Etcd's transactions are made of reads that are compared again when all is written.
+// A software transaction compares its reads again when it commits.
 add("software_transactions", async ({ client }) => {
   for (const isolation of [SERIALIZABLE_SNAPSHOT, SERIALIZABLE, REPEATABLE_READS]) {
     await client.put("stm/n").value("0");

@@ -30,7 +30,7 @@ add("lease_kept_alive", async ({ client }) => {
   const lease = client.lease(3);
   const events = new Events(lease, "keepaliveSucceeded", "keepaliveFailed", "lost");
   await lease.put("lk/a").value("1");
-  for (let i = 0; i < 5; i++) { // longer than it would last
+  for (let i = 0; i < 5; i++) { // longer than the lease's ttl
     const [name, response] = await events.next();
     assert.deepEqual([name, response.TTL], ["keepaliveSucceeded", "3"]);
   }

@@ -1,4 +1,4 @@
-// npm's etcd3 at work: reads names of cases, a line each, and tells how each of them ends.
+// Runs cases with npm's etcd3: reads their names, one per line, and prints the result of each.
 //
 //     peer.js URL [CA [CERTIFICATE KEY]]
 //

@@ -1,4 +1,4 @@
-// What is told where TLS is refused: spec/interop/tls_spec.lua runs this against servers that do not fit.
+// Errors of refused TLS connections: spec/interop/tls_spec.lua runs this against servers with wrong certificates.
 "use strict";
 
 const assert = require("node:assert/strict");

@@ -1,5 +1,4 @@
-// Watchers. This client asks for progress with every one of them, and throws if anything comes for one that it has
-// forgotten.
+// Watchers. This client requests progress for every watcher, and throws if a response has the id of a forgotten one.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -23,7 +22,7 @@ add("watch_key", async ({ client }) => {
   await watcher.cancel();
 });
 
-// What is said of a watcher after it is gone would end the process.
+// A response for a cancelled watcher would end the process.
 add("watch_and_cancel_while_writing", async ({ client }) => {
   let writing = true;
   const writer = (async () => {
@@ -67,7 +66,7 @@ add("watch_compacted", async ({ client }) => {
   await other.cancel();
 });
 
-// Somebody ends the server when this says "watching", and starts it again, empty, at the same address.
+// The spec stops the server after "watching", and starts an empty one at the same address.
 add("watch_across_restart", server =>
   server.withClient({
     grpcOptions: { "grpc.initial_reconnect_backoff_ms": 100, "grpc.max_reconnect_backoff_ms": 200 },

@@ -1,15 +1,15 @@
-"""What the cases share: their list, the server that they are tried on, and checks that say what they saw."""
+"""Common parts of the cases: their list, their server, and checks with helpful messages."""
 
 import etcd3
 import grpc
 
-SECONDS = 20  # within which an answer is there, or is taken for missing
+SECONDS = 20  # after which an answer counts as missing
 
 CASES = {}
 
 
 def case(fn):
-    """Makes a function of a server a case, by its name."""
+    """Registers a function of a server as a case, by its name."""
     CASES[fn.__name__] = fn
     return fn
 
@@ -18,7 +18,7 @@ OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_leng
 
 
 def contents(path):
-    """The bytes of a file; None of none."""
+    """Returns the bytes of a file; None for None."""
     if path is None:
         return None
     with open(path, "rb") as file:
@@ -26,8 +26,8 @@ def contents(path):
 
 
 class Server:
-    """Where to connect. Channels are shared, as they would be in a program. With the file of an authority they are
-    secure, and show the certificate, if one is given."""
+    """Where to connect. Channels are shared, as they would be in a program. With the file of an authority they use
+    TLS, with the client certificate if one is given."""
 
     def __init__(self, address, is_etcd, ca=None, cert=None, key=None):
         self.address = address
@@ -53,7 +53,7 @@ def true(value, what):
 
 
 def raises(kind, fn, *args, **kwargs):
-    """The exception of a kind that a call must raise."""
+    """Returns the exception of a class that a call must raise."""
     try:
         result = fn(*args, **kwargs)
     except kind as error:
@@ -62,6 +62,6 @@ def raises(kind, fn, *args, **kwargs):
 
 
 def refused(code, message, fn, *args, **kwargs):
-    """A call must fail with this status and this very text."""
+    """Expects a call to fail with this status and exactly this text."""
     error = raises(grpc.RpcError, fn, *args, **kwargs)
     equal((error.code(), error.details()), (code, message))

@@ -1,4 +1,4 @@
-"""etcd3, a Python client that people use."""
+"""Cases of etcd3, a common Python client."""
 
 import queue
 import threading
@@ -87,7 +87,7 @@ def lease_ids(server):
 
 @case
 def lease_refreshed(server):
-    """A lease that is refreshed outlives two others, one after the other, that together last longer."""
+    """A refreshed lease outlives two others that are granted one after the other, and together last longer."""
     client = server.client
     kept = client.lease(3)
     client.put("re/kept", "", lease=kept)

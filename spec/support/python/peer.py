@@ -1,4 +1,4 @@
-"""A Python client at work: reads names of cases, a line each, and tells how each of them ends.
+"""Runs cases with a Python client: reads their names, one per line, and prints the result of each.
 
     peer.py ADDRESS keywatch|etcd [CA [CERTIFICATE KEY]]
 
@@ -36,5 +36,5 @@ def main():
             print("-- " + run(name, server) + " " + name, flush=True)
 
 
-assert client_cases and raw_cases and tls_cases  # they have filled CASES
+assert client_cases and raw_cases and tls_cases  # these modules fill CASES
 main()

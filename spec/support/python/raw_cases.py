@@ -1,4 +1,4 @@
-"""gRPC's own library, of which no client asks as much: many streams, large messages, and calls that are given up."""
+"""Cases of gRPC's own library that no client makes: many streams, large messages, and abandoned calls."""
 
 import etcd3.etcdrpc as rpc
 import grpc
@@ -12,7 +12,7 @@ Code = grpc.StatusCode
 
 
 class Raw:
-    """The stubs of a channel, with a time limit on every call."""
+    """Returns the stubs of a channel, with a time limit for every call."""
 
     def __init__(self, server):
         self.channel = server.channel
@@ -72,7 +72,7 @@ def range_stream(server):
         merged = rpc.RangeResponse()
         for data in ask(**more):
             true(not merged.HasField("header"), "more after the last message")
-            merged.MergeFrom(rpc.ResponseOp.FromString(data).response_range)  # of the same number
+            merged.MergeFrom(rpc.ResponseOp.FromString(data).response_range)  # has the same field number
         equal(merged, raw.range(b"rs/", b"rs0", **more))
     refused(Code.UNIMPLEMENTED, "RangeStream does not support custom sort orders", list,
             ask(sort_order=rpc.RangeRequest.DESCEND))
@@ -137,7 +137,7 @@ def streams_many_on_one_channel(server):
 
 @case
 def watch_slow_reader(server):
-    """Who does not read holds up nobody, and in the end has missed nothing."""
+    """A client that does not read delays no other, and misses nothing in the end."""
     raw = Raw(server)
     start = raw.revision() + 1
     value = b"v" * (MIB // 2)
@@ -157,7 +157,7 @@ def watch_slow_reader(server):
 
 @case
 def watch_until_shutdown(server):
-    """When the server goes, streams end with a status that makes a client come again: never well, never for good."""
+    """When the server stops, streams end with a status that makes a client retry: neither OK nor a permanent error."""
     raw = Raw(server)
     lease = raw.leases.LeaseGrant(rpc.LeaseGrantRequest(TTL=600)).ID
     idle, followed, keeper = WatchStream(server.channel), WatchStream(server.channel), KeepAliveStream(server.channel)
@@ -174,7 +174,7 @@ def watch_until_shutdown(server):
 
 @case
 def oversized_message(server):
-    """What is too large for a message is refused by its length, what is too large for a write by its bytes."""
+    """Too large messages are refused by their length, too large writes by their bytes."""
     raw = Raw(server)
     overhead = len(rpc.PutRequest(key=b"om/a", value=b"v" * MIB).SerializeToString()) - MIB
     largest = b"v" * (RECEIVE_LIMIT - overhead)
@@ -195,11 +195,11 @@ def compressed_request(server):
 
 @case
 def metadata(server):
-    """What a caller adds is not in the way."""
+    """Additional metadata of a caller has no effect."""
     raw = Raw(server)
     more = [("hasleader", "true"), ("client-api-version", "3.5"), ("trace-bin", bytes(range(256))),
             ("source", "cache"), ("repeated", "a"), ("repeated", "b"), ("long", "x" * 4000)]
-    if not server.is_etcd:  # 3.4.23 looks at tokens even where nobody needs one
+    if not server.is_etcd:  # 3.4.23 checks tokens even without authentication
         more += [("token", "none"), ("authorization", "none")]
     equal(raw.kv.Range(rpc.RangeRequest(key=b"md/a"), timeout=SECONDS, metadata=more).count, 0)
     with WatchStream(server.channel, metadata=more) as stream:
@@ -208,7 +208,7 @@ def metadata(server):
 
 @case
 def calls_cancelled(server):
-    """Calls that are given up half-way leave the others alone."""
+    """Calls that are abandoned half-way do not affect others."""
     raw = Raw(server)
     raw.put(b"cc/a", b"v" * MIB)
     for _ in range(20):

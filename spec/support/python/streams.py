@@ -1,4 +1,4 @@
-"""Streams of raw calls: what is sent waits in a queue, and what comes is read by a thread of its own."""
+"""Streams of raw calls: requests wait in a queue, and a thread reads the responses."""
 
 import queue
 import threading
@@ -14,7 +14,7 @@ def identity(data):
 
 
 class Ended(Exception):
-    """The stream has ended, with this status."""
+    """Raised when a stream has ended, with its status."""
 
     def __init__(self, code, details):
         super().__init__(code, details)
@@ -48,11 +48,11 @@ class Stream:
         self.requests.put(data)
 
     def finish(self):
-        """Half-closes: there will be no more requests."""
+        """Half-closes the stream: no more requests follow."""
         self.requests.put(None)
 
     def cancel(self):
-        """Gives the call up; after that the thread that sends requests ends."""
+        """Cancels the call, and ends the thread that sends requests."""
         self.call.cancel()
         self.finish()
 
@@ -63,7 +63,7 @@ class Stream:
         return data
 
     def end(self):
-        """Waits for the end, with nothing before it; returns its status."""
+        """Waits for the end, before which no response may arrive. Returns the status."""
         try:
             raise AssertionError("not the end, but %r" % self.next_bytes())
         except Ended as ended:
@@ -87,7 +87,7 @@ class WatchStream(Stream):
         self.ask(create_request=rpc.WatchCreateRequest(key=key, range_end=end, start_revision=start))
 
     def created(self, *args, **kwargs):
-        """Creates a watcher and waits until it is there; returns its id."""
+        """Creates a watcher, and waits for the confirmation. Returns the id."""
         self.create(*args, **kwargs)
         response = self.next()
         if not response.created or response.canceled:

@@ -1,4 +1,4 @@
-"""What is told where TLS is refused: spec/interop/tls_spec.lua runs this against servers that do not fit."""
+"""Errors of refused TLS connections: spec/interop/tls_spec.lua runs this against servers with wrong certificates."""
 
 import etcd3
 import etcd3.etcdrpc as rpc
