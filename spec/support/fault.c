@@ -3,11 +3,12 @@
  * fault: a library that simulates a failing disk, preloaded into a process. All files below the directory KW_FAULT_DIR
  * are on this disk; other files are not affected. Paths are absolute.
  *
- * he file KW_FAULT_CONTROL has the plan, one line. When another file has replaced it, the library reads it again before
- * the next call. From then on calls are counted, and all earlier writes count as synced. When the plan strikes, a file
- * appears, with the name of the control file and ".struck". It has one line: the path of the call's file; the offset of
- * the write, -1 for a call that is not a write; the operation to which the call belongs, see part_of; and the number of
- * segments that the store's journal has begun to reuse since the beginning of the database's last transaction.
+ * The file KW_FAULT_CONTROL has the plan, one line. When another file has replaced it, the library reads it again
+ * before the next call. From then on calls are counted, and all earlier writes count as synced. When the plan strikes,
+ * a file appears, with the name of the control file and ".struck". It has one line: the path of the call's file; the
+ * offset of the write, -1 for a call that is not a write; the operation to which the call belongs, see part_of; and
+ * the number of segments that the store's journal has begun to reuse since the beginning of the database's last
+ * transaction.
  *
  *   fail KIND N once|on ERRNO     the N-th call, or all from there on, fails
  *   short KIND N once|on          the call writes half of its bytes

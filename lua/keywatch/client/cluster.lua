@@ -34,7 +34,7 @@ local function new(transport, interval)
     interval = interval,
     sync_at = 0,     -- the time of the next request for the member list
     failures = 0,    -- requests in a row that have failed for temporary reasons
-    has_renewed = false, -- the user was authenticated anew because of such a failure
+    has_renewed = false, -- the user was authenticated again because of such a failure
     question = nil,  -- { connection =, number =, token =, until_ = } while a background request is running
     refused = {},    -- as keys: unusable URLs of members that were logged
     refusals = 0,    -- the number of these

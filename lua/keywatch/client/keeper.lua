@@ -3,7 +3,7 @@
 --
 -- transport:poll drives the keeper, so no task is needed. A lease is renewed after a third of its TTL. Then it is
 -- *waiting*, in the queue of unsent requests; and then *asked*, until its answer comes. The call is opened on the
--- transport's connection, and opened anew when it has ended, or when the transport uses another connection. A lease
+-- transport's connection, and opened again when it has ended, or when the transport uses another connection. A lease
 -- that was asked on a call that has ended is waiting again.
 --
 -- A lease is lost when the server reports that, and also when its TTL has passed since its last answered renewal was
@@ -47,8 +47,8 @@ local function new(transport, metadata_of)
     call = nil,           -- the LeaseKeepAlive call
     failures = 0,         -- failed calls in a row
     retry_at = 0,         -- the earliest time to open a call
-    trouble = nil,        -- the error of the last call, until an answer has come
-    old_token = nil,      -- the token that was renewed, until an answer has come
+    trouble = nil,        -- the error of the last call, until an answer has arrived
+    old_token = nil,      -- the token that was renewed, until an answer has arrived
   }, keeper_mt)
 end
 
@@ -61,7 +61,7 @@ end
 --   deadline   the time at which it is lost, unless an answer comes before
 --   timer      in `timers`
 --   place      its index in the queue while it is waiting, else nil
---   call       the call on which it was asked, until the answer has come; else nil
+--   call       the call on which it was asked, until the answer has arrived; else nil
 --   number     the index of the request in that call
 --   sent       when it was asked last
 
@@ -233,8 +233,8 @@ local function back_off(self, call, status, text)
   self.retry_at = driver.get().now() + math.min(transport.backoff(self.failures), MAX_BACKOFF)
 end
 
---- Returns true if a call has failed because of its token, and the user is authenticated anew. That is done once until
--- an answer has come.
+--- Returns true if a call has failed because of its token, and the user is authenticated again. That is done once until
+-- an answer has arrived.
 local function renew_token(self, call, status, text)
   local token = call.token or ""
   if self.old_token and self.old_token ~= token then return false end
@@ -382,7 +382,7 @@ function keeper_methods:poll(now)
       has_looked = true
       take_late(kept)
     end
-    if kept.timer == timer then attend(self, kept, now) end -- else its answer, or the end of its call, has come
+    if kept.timer == timer then attend(self, kept, now) end -- else its answer, or the end of its call, has arrived
     kept = self.timers:due(now)
   end
   send_waiting(self, now)

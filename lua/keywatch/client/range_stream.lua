@@ -7,7 +7,7 @@
 -- replaces a page.
 --
 -- The rest also notes the origin of the pages. A page of another cluster is an error. Pages of several connections may
--- be of several histories, since a server can be restored from a backup: their reader begins anew, or compares.
+-- be of several histories, since a server can be restored from a backup: their reader starts over, or compares.
 --
 -- A stream only saves requests. If it ends early, for any reason, the reader requests the next page, and gets the page
 -- or the error. If a server does not have the method, its connection is not used for streams again.
@@ -50,14 +50,14 @@ local function new_rest()
     cluster = nil,      -- of the first page
     is_of_other_cluster = false, -- the last page is
     message = nil,      -- the last page, encoded; nil once it was compared
-    has_moved = false,  -- the last page has come over another connection than the one before, see take_move
+    has_moved = false,  -- the last page has arrived over another connection than the one before, see take_move
     is_of_pages = false, -- the reader of `each` wants pages, and no stream
     receiver = nil,     -- of the stream; nil: there is none
     sentinel = nil,     -- cancels the stream when the rest is collected
     report = nil,       -- see call_hook.lua
-    is_new = false,     -- no message of the stream has come
+    is_new = false,     -- no message of the stream has arrived
     has_failed = false, -- a stream has ended before its first message
-    arrival = nil,      -- driver event for a reader that waits: set when a message may have come
+    arrival = nil,      -- driver event for a reader that waits: set when a message may have arrived
   }, rest_mt)
 end
 
@@ -70,7 +70,7 @@ function rest_methods:note(connection, message)
   self.connection, self.message = connection, message
 end
 
---- Returns true, once, if pages have come over several connections: the server may have been restored between them.
+--- Returns true, once, if pages have arrived over several connections: the server may have been restored between them.
 function rest_methods:take_move()
   local has_moved = self.has_moved
   self.has_moved = false
@@ -130,9 +130,9 @@ local function take_message(self, page)
 end
 
 --- Returns the next page, encoded as a RangeResponse, and true if it is the last one: any other has neither header nor
--- `more`. Returns nil if the page has not come yet: then `wake` is called when it may have come. Returns false if there
--- is no stream: the reader requests a page. `bytes` is the encoded RangeRequest of the rest, at the revision of the
--- first page.
+-- `more`. Returns nil if the page has not arrived yet: `wake` is then called when it may have arrived. Returns false if
+-- there is no stream: the reader requests a page. `bytes` is the encoded RangeRequest of the rest, at the revision of
+-- the first page.
 function rest_methods:take(transport, bytes, wake)
   if not self.receiver and not begin(self, transport, bytes, wake) then return false end
   while self.receiver do

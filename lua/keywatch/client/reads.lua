@@ -95,7 +95,7 @@ function reads_methods:begin(path, bytes, watch, rest, rest_bytes)
     failures = 0,        -- attempts that have failed on a connection that stays open
     retry_at = 0,        -- the earliest time to send it again
     trouble = nil,       -- the error of the last attempt
-    has_renewed = false, -- the user was authenticated anew because of it
+    has_renewed = false, -- the user was authenticated again because of it
     metadata = self.mark and self.mark(path, bytes), -- header fields of its own, or nil
     is_done = false,
     message = nil,
@@ -264,7 +264,7 @@ function reads_methods:error(read)
   return read.trouble or core.new_error("deadline_exceeded")
 end
 
---- After a fork: sends all reads anew. The end of their calls does not count as a failure.
+--- After a fork: sends all reads again. The end of their calls does not count as a failure.
 function reads_methods:restart()
   for _, read in ipairs(self.list) do
     read.attempt, read.failures, read.retry_at, read.trouble = nil, 0, 0, nil

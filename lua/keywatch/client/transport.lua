@@ -165,7 +165,7 @@ function transport_methods:release()
   self:update()
 end
 
---- After a fork: drops the connections of the parent process. The watches are attached anew by this process.
+--- After a fork: drops the connections of the parent process. The watches are attached again by this process.
 function transport_methods:check_process()
   local pid = core.pid()
   if pid == self.pid then return end
@@ -376,7 +376,7 @@ local function is_quiet(self, now)
     and next(self.leader_probe.suspects) == nil and not self.dialer.attempts[1] and self.state.name == "connected"
 end
 
---- Wakes the watches with events, if nothing else has come. Returns true if there is no other work; and the seconds
+--- Wakes the watches with events, if nothing else has arrived. Returns true if there is no other work; and the seconds
 -- until `poll` must be called again, or nil.
 local function poll_watches(self, now)
   local connection = self.connection
@@ -555,7 +555,7 @@ local function wants_token(status, text)
 end
 
 --- Returns true if a call has failed because of its token, and may be tried again with a new one. The user is then
--- authenticated anew, unless the connection already has another token.
+-- authenticated again, unless the connection already has another token.
 function transport_methods:renew(connection, token, status, text)
   if not self.opts.user or not wants_token(status, text) then return false end
   if self.connection == connection and connection.metadata.token == token then
@@ -705,7 +705,7 @@ local function make_call(self, path, bytes, deadline, is_read, metadata, report)
   local call = {
     path = path, bytes = bytes, deadline = deadline, is_read = is_read, metadata = metadata,
     failures = 0,        -- attempts that a server could not answer
-    has_renewed = false, -- the user was authenticated anew because of it
+    has_renewed = false, -- the user was authenticated again because of it
     report = report,     -- see call_hook.lua; nil: there is no hook
   }
   local is_over, back, err, connection = attempt(self, call)

@@ -153,7 +153,7 @@ function watch_calls_methods:stop_sharing(watch)
   if watch.call then unshare(self, watch.call) end
 end
 
---- Attaches a watch anew, because its call has not confirmed it in time. Other servers are tried first.
+--- Attaches a watch again, because its call has not confirmed it in time. Other servers are tried first.
 function watch_calls_methods:replace_call(watch)
   local call = watch.call
   if not call then return end -- it waits for a connection
@@ -272,7 +272,7 @@ local function call_for(self, connection, watch)
   return shared
 end
 
---- True if a message has come since the last request on the call.
+--- True if a message has arrived since the last request on the call.
 function call_methods:has_answered()
   return self.connection.core:inspect(self.number) ~= self.heard_before
 end
@@ -366,7 +366,7 @@ local function remove(self, call)
   unshare(self, call)
 end
 
---- Returns true if a call has failed because of its token, and the user is authenticated anew. That happens once until
+--- Returns true if a call has failed because of its token, and the user is authenticated again. That happens once until
 -- a watch was created with the new token.
 local function renew(self, call, status, text)
   local token = call.token or ""
@@ -638,7 +638,7 @@ function watch_calls_methods.cancel_questions(_, connection)
 end
 
 --- Returns true if the server has ended a watch for a temporary reason: because of the token, and the user is
--- authenticated anew; or with a status that is not a refusal, also returned as an error. The watch is then idle.
+-- authenticated again; or with a status that is not a refusal, also returned as an error. The watch is then idle.
 local function revive(self, watch)
   local words = watch.core:refusal()
   if not words or not watch.call then return false end

@@ -3,7 +3,7 @@
 --
 -- One watch of the prefix follows all candidates. The leader is the candidate with the smallest create revision. The
 -- leader is determined after each whole revision. The watch queues events until they are read, so a slow reader misses
--- none. Only if the history was compacted before the watch could read it, the candidates are read anew: leaders in
+-- none. Only if the history was compacted before the watch could read it, the candidates are read again: leaders in
 -- between are then missed.
 
 local check = require "keywatch.support.check"

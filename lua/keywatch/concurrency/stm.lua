@@ -280,7 +280,7 @@ local function attempt(run, base, fetched)
   tx.is_over = true
   local failure = tx.failure
   if not ok and not (failure and rawequal(results[1], failure)) then error(results[1], 0) end
-  if failure and failure.code == "compacted" and tx.base then return false end -- the base was compacted: start anew
+  if failure and failure.code == "compacted" and tx.base then return false end -- the base was compacted: start over
   if failure then return nil, failure end
   local is_committed, revision, kvs = commit(tx)
   if is_committed then return true, results end

@@ -169,8 +169,8 @@ end
 
 local of_table = { word = "component" }
 
---- Returns what a method of a table has come to. One that returns nothing has done well: functions of Lua seldom end
--- with `return true`.
+--- Returns true, or nil and an error, for the results of a table's method. A method that returns nothing has succeeded:
+-- few functions of Lua end with `return true`.
 local function outcome_of(ok, err)
   if ok or ok == nil and err == nil then return true end
   return nil, err == nil and "it has returned false" or err

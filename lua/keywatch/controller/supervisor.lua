@@ -17,7 +17,7 @@
 --
 -- A term is a time in which this process leads, with a margin. If the lease of the leadership is not renewed, the term
 -- ends when a third of the TTL is left, so that all components that need the leadership have stopped before another
--- process can lead. A component that was started in another term than the present one is stopped, and started anew.
+-- process can lead. A component that was started in another term than the present one is stopped, and started again.
 --
 -- All functions take the manager, whose fields are described in manager.lua.
 
@@ -518,7 +518,7 @@ end
 -- }======
 
 --- In the child after a fork, called by the driver: the leadership stays with the parent, so components that need it
--- stop here, and the elector takes part in the election anew.
+-- stop here, and the elector takes part in the election again.
 function poller_methods:after_fork()
   local manager = self.manager
   local record = manager.own_elector

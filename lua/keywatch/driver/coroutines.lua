@@ -14,7 +14,7 @@
 --                    false while all tasks wait, and neither a deadline nor a poller is left to wait for, the loop
 --                    raises the deadlock.
 --   block(wait, is_bell_awaited)
---                    Called at the end of a turn. Handles sockets and signals, and waits until something has come:
+--                    Called at the end of a turn. Handles sockets and signals, and waits until something has arrived:
 --                    `wait` seconds at most, 0 to poll only, nil without limit. With is_bell_awaited the bell ends the
 --                    wait, too. Resumes no task.
 --   flush()          Called at the end of a turn in place of block(0), if the turn before has handled sockets. Writes
@@ -31,8 +31,8 @@
 -- that they take longer than TURN, the others run in the next turns, before those that become ready later: sockets do
 -- not wait for all of them.
 --
--- A host is another event loop that turns this one. It calls `step`, which never blocks, when something has come, and
--- after at most `timeout` seconds.
+-- A host is another event loop that turns this one. It calls `step`, which never blocks, when something has arrived,
+-- and after at most `timeout` seconds.
 
 local channels = require "keywatch.task.channel"
 local check = require "keywatch.support.check"

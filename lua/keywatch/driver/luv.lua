@@ -76,7 +76,7 @@ local function request_step(self)
 end
 
 --- Sets the timer to fire after at most so many seconds; nil: without limit. A timer that fires earlier stays as it
--- is: most deadlines are over before they are reached, and the timer is set anew when it has fired.
+-- is: most deadlines are over before they are reached, and the timer is set again when it has fired.
 local function set_timer(self, seconds)
   if not seconds then return end
   local at = self.driver.now() + seconds

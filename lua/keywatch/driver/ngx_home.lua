@@ -57,7 +57,7 @@ local function new(driver)
     watch = WATCH,
     timer = nil,        -- the present one: { bell = semaphore, is_rung =, is_waiting =, renew_at =, count = of threads
                         -- that it has begun, finished = threads that have ended, idle_at = }
-    starting_at = nil,  -- when a timer was started that has not come yet
+    starting_at = nil,  -- when a timer was started that has not fired yet
     links = {},         -- as keys: open connections
     queue = {},         -- functions to run as light threads of the timer
     first = 1,          -- the place of the oldest one

@@ -64,7 +64,7 @@ local function open(driver, get_loop, names)
     driver = driver,
     names = short,
     catcher = catcher, -- userdata of keywatch.uv
-    arrival = arrival, -- driver event: set when a signal has come, or the object was closed
+    arrival = arrival, -- driver event: set when a signal has arrived, or the object was closed
     waits = 0,         -- waits that are running
     poller = nil,      -- attached while `waits` is not 0
   }, signals_mt)
@@ -74,7 +74,7 @@ end
 
 -- {====== Waiting ======
 
---- Returns a poller that sets the event when a signal has come. It does not keep the object alive: a task that waits
+--- Returns a poller that sets the event when a signal has arrived. It does not keep the object alive: a task that waits
 -- and is never resumed must not catch signals for ever.
 local function new_poller(object)
   local driver, weak = object.driver, setmetatable({ object }, { __mode = "v" })
@@ -86,7 +86,7 @@ local function new_poller(object)
   return poller
 end
 
---- Begins a wait. Returns the event, which is set when a signal may have come. `finish` must be called afterwards.
+--- Begins a wait. Returns the event, which is set when a signal may have arrived. `finish` must be called afterwards.
 local function begin(self)
   local poller = new_poller(self)
   self.waits = self.waits + 1
@@ -104,7 +104,7 @@ local function finish(self)
   self.driver.detach(poller)
 end
 
---- True if `take` returns without waiting: a signal has come, or none can come any more.
+--- True if `take` returns without waiting: a signal has arrived, or none can arrive any more.
 local function is_ready(self)
   return self.catcher:is_ready() or self.catcher:state() ~= "open"
 end

@@ -284,8 +284,8 @@ local function bring_up(one)
   return false
 end
 
---- Catches the watch up if it is behind, and reads a page that was begun to its end. A finalizer takes no page
--- meanwhile, since the iterator would get this page instead of the next.
+--- Catches the watch up if it is behind, and reads the rest of a page that was begun. During the call a finalizer takes
+-- no page, since the iterator would then return this page instead of the next.
 function origin.look(one)
   local has_come = bring_up(one)
   if not one.read or one.is_taking_initial then return has_come end
