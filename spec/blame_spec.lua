@@ -1,7 +1,7 @@
---- Misuse is raised where it was made: with the position of the call, and in words that name the function.
+--- The errors of misuse have the position of the call, and name the function.
 --
--- Every public function is called with what it cannot take, and on objects that are closed. The calls stand in a chunk
--- of their own, whose name is the position that every error must begin with.
+-- Every public function is called with invalid arguments, and on closed objects. The calls are in a chunk of their own,
+-- whose name is the position with which every error must begin.
 
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
@@ -933,7 +933,7 @@ describe("a usage error is raised at the caller's line:", function()
   it("uses of a closed store", function()
     local face = merged(FACE)
     face.stm = nil -- which raises where its function calls tx
-    face.election = nil -- which asks nobody
+    face.election = nil -- which sends no request
     for _, one in ipairs { keywatch.open(), durable_store() } do
       local lease, kept = one:lease(10), one:lease(10):keep()
       one:close()

@@ -1,4 +1,4 @@
---- Methods that are answered in Lua: what their handlers see of a call, and what becomes of it.
+--- Methods that are answered in Lua: the call object of their handlers, and the end of a call.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
@@ -440,7 +440,7 @@ describe("a call", function()
       client:resume()
       client:pump() -- there is room
       client:cancel(call)
-      client:pump() -- and nobody
+      client:pump() -- and no receiver
       client:wait(function() return is_over end)
       assert.is_true(sent < 100)
     end)

@@ -1,5 +1,5 @@
---- The program keywatch run: its flags, controller files against each kind of store, what it says and writes, how it
--- ends; and two of them of which the leader is killed.
+--- The program `keywatch run`: its flags, controller files with each kind of store, its output, its end; and two
+-- processes of which the leader is killed.
 
 local keywatch = require "keywatch"
 

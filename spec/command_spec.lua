@@ -1,4 +1,4 @@
---- The program keywatch: its flags, what it says, and how it ends.
+--- The program keywatch: its flags, its output, and its end.
 
 local keywatch = require "keywatch"
 

@@ -1,4 +1,4 @@
---- What keeps `keywatch serve` from starting: the error says what is missing, and where.
+--- Failed starts of `keywatch serve`: the error says what is missing, and where.
 
 local command = require "spec.support.command"
 local directory = require "spec.support.directory"

@@ -1,4 +1,4 @@
---- The program keywatch serve with TLS: its flags, in all places where they may stand, what it makes, and what it says.
+--- The program `keywatch serve` with TLS: its flags, in the command line, variables and the file; its files and output.
 
 local keywatch = require "keywatch"
 

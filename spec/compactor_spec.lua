@@ -1,4 +1,4 @@
---- Compaction by itself, as etcd does it, on a clock that the spec turns.
+--- Automatic compaction, like etcd's, with a manual clock.
 
 local keywatch = require "keywatch"
 local compactor = require "keywatch.server.compactor"

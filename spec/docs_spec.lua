@@ -1,5 +1,5 @@
---- The documentation is true: the snippets of the README and of docs/ do what they promise, the commands work, the
--- tables agree with the code, and the links lead somewhere. A block that no test runs is a failure.
+--- The documentation is true: the snippets of the README and of docs/ print what they promise, the commands work, the
+-- tables agree with the code, and the links have targets. A block that no test runs is a failure.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
@@ -120,7 +120,7 @@ local function commands(page, block)
   return list
 end
 
---- Targets must be there, and lead to something; `make test` itself has come here.
+--- Expects that each target is listed by `make help`, and exists. The targets are not executed.
 local function try_make(list)
   local help = shell.must("make help")
   for _, command in ipairs(list) do

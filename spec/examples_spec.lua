@@ -1,4 +1,4 @@
---- The examples run as programs of their own, on the VM of this run, and print what is expected here.
+--- The examples run as separate programs, on the VM of this run, and print the expected output.
 
 local shell = require "spec.support.shell"
 

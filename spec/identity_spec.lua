@@ -1,4 +1,4 @@
---- Ids as etcd makes them, and the digest that they are made with.
+--- Ids as etcd computes them, and the digest for them.
 
 local core = require "keywatch.core"
 local identity = require "keywatch.server.identity"

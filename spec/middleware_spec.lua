@@ -1,4 +1,4 @@
---- Middleware: what stands before and after every call, of services in Lua and in C.
+--- Middleware: functions around every call, of services in Lua and in C.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"

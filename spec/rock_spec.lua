@@ -1,4 +1,4 @@
---- The rock, as its packager and its users meet it: in a scratch directory, with a clone for the sources.
+--- The rock, as packagers and users build it: in a scratch directory, from a clone of the sources.
 
 local keywatch = require "keywatch"
 

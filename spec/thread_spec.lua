@@ -142,7 +142,7 @@ describe("a server in a thread", function()
     end)
   end)
 
-  it("wakes no one after it has ended", function()
+  it("wakes no waiter after it has ended", function()
     local store = keywatch.open()
     assert.error_matches(function()
       keywatch.run(function()

@@ -1,4 +1,4 @@
---- The annotations for editors and the code that they describe say the same.
+--- The annotations for editors agree with the code.
 
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"

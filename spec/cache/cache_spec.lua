@@ -1,4 +1,4 @@
---- A cache: what it has, what it waits for, and what becomes of it when its server changes.
+--- Caches: their content, their waits, and the effects of changed and replaced servers.
 
 local keywatch = require "keywatch"
 

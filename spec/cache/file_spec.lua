@@ -1,4 +1,5 @@
---- The file with the last known content of a cache: what begins with it, when it is written, and what is not believed.
+--- The file with the last known content of a cache: how a cache begins with it, when it is written, and which files are
+-- refused.
 
 local content_file = require "keywatch.cache.content_file"
 local core = require "keywatch.core"

@@ -1,5 +1,5 @@
---- Indexes of an informer: which objects a value has, how they follow every change, what functions that fail do, and
--- loops over them that continue while objects change.
+--- Indexes of an informer: the objects of a value, changes of objects, index functions that fail, and loops over an
+-- index while objects change.
 
 local keywatch = require "keywatch"
 
@@ -358,7 +358,7 @@ describe("a loop over objects", function()
       n = n + 1
       assert.equal("a", object:match("^%a"), key)
       local first, step = n == 10 and 1 or n == 15 and 2, n == 10 and 2 or 4
-      if first then -- the second time: the set was built anew since
+      if first then -- the second time: the set was rebuilt in between
         change(function()
           for i = first, 100, step do store:put("/a/" .. i, "b") end
         end)

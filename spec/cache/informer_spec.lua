@@ -1,5 +1,5 @@
---- An informer: what its handlers receive, of each kind of store; what becomes of handlers that raise, wait, remove
--- each other and are slow; of values that cannot be decoded; of users that share one; and how it ends.
+--- Informers: the events of handlers, for each kind of store; handlers that raise, wait, remove each other or are slow;
+-- values that cannot be decoded; shared informers; and the end of an informer.
 
 local keywatch = require "keywatch"
 
@@ -242,7 +242,7 @@ for _, door in ipairs(informing.doors) do
       end
       put_and_delete "one"
       local got = rec:rest(writer)
-      if #got > 0 then assert.same({ "add /a/1 one", "delete /a/1 one" }, got) end -- a client that has read anew
+      if #got > 0 then assert.same({ "add /a/1 one", "delete /a/1 one" }, got) end -- a second read
       put("/a/1", "two")
       assert.same({ "add /a/1 two" }, rec:take(1))
       assert.equal("two", informer:get("/a/1"))

@@ -1,4 +1,4 @@
---- Informers: cases in which they went wrong.
+--- Regressions of informers.
 
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
@@ -70,7 +70,7 @@ describe("an informer", function()
     world:close()
   end)
 
-  it("keeps what has not changed when its first load is begun anew", within.world(function()
+  it("keeps what has not changed when its first load starts over", within.world(function()
     local first, second, n = {}, {}, 2000
     local function kv(i, value, revision)
       return {

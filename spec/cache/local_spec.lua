@@ -1,5 +1,5 @@
---- The cache of a store in this process is the store, seen below a prefix. What caches have in common is shown here:
---- namespaces, tables, slow watches.
+--- The cache of a store in this process is a view of the store below a prefix. This file also has the specs that are
+-- the same for all caches: namespaces, tables, slow watches.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"

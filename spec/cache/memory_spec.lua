@@ -1,7 +1,7 @@
---- Caches leave nothing: neither those that are closed, nor events that have come and gone.
+--- Caches leak no memory: neither closed caches, nor old events.
 --
--- KW_CACHES is how many caches are opened and closed, KW_CACHE_EVENTS how many events come: 10000 and 1000000 are the
--- full dose.
+-- KW_CACHES is the number of caches that are opened and closed, KW_CACHE_EVENTS the number of events: 10000 and 1000000
+-- are the full dose.
 
 local keywatch = require "keywatch"
 

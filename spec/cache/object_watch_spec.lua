@@ -1,5 +1,5 @@
---- An object watch: its events for each change, of each kind of store; how it begins and ends; what functions of the
--- program that fail do to it; and how many of them share one watch.
+--- Object watches: their events for each change, for each kind of store; their begin and end; functions of the program
+-- that fail; and object watches that share one watch.
 
 local keywatch = require "keywatch"
 
@@ -56,7 +56,7 @@ local function read(watch, n)
   return list
 end
 
---- Nothing has come. An object watch of a client has received what was written before `marker`.
+--- Expects no event. An object watch of a client has received all writes before `marker`.
 local function expect_nothing(watch) assert.equal("nil timeout", short(watch:next(0))) end
 
 --- The options of a watch of the objects with n = 1, which shares; or of all objects, alone.
@@ -876,7 +876,7 @@ describe("object watches that share", function()
     late.watch.origin = setmetatable({ take = function(watch)
       if not is_held then return origin.take(watch) end
     end }, { __index = origin })
-    local event = late.watch:next(0) -- so that its watch has begun, and nothing more has come
+    local event = late.watch:next(0) -- so that its watch has begun, and no further event has arrived
     late.watch.buffer, late.watch.at, late.watch.n = { event }, 0, 1
     is_held = true
     for _ = 1, 10 do store:put("/a/1", field(1)) end

@@ -1,4 +1,4 @@
---- What a client's cache costs its server, what it waits for, and when it ends. The server is in this process.
+--- Caches of a client: their requests to the server, their waits, and their end. The server is in this process.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

@@ -1,4 +1,4 @@
---- Selectors: what their texts and tables mean, which objects they match, and what is wrong with others.
+--- Selectors: their texts and tables, the objects that they match, and the errors of invalid selectors.
 
 local keywatch = require "keywatch"
 

@@ -1,5 +1,5 @@
---- A client with a user and a password: one Authenticate for all, a token that goes with everything, and another one
--- when that is no good any more. First of an imposter, then of a real etcd.
+--- Clients with a user and a password: one Authenticate for all calls, a token with every call, and a new token when
+-- the old one is refused. First with an imposter, then with a real etcd.
 
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
@@ -168,7 +168,7 @@ describe("a client with a user", function()
       assert.equal("t1", assert(client:watch("a")):next(PATIENT).value)
     end)
 
-    it("authenticates anew after a refusal that no request has waited for", function()
+    it("authenticates again after a refusal that no request has waited for", function()
       peer:behave { [AUTHENTICATE] = "stream:receive() stream:wait('go') stream:status(3, 'spec: no')" }
       peer:slow(0)
       local client = connect(peer.url)
@@ -178,7 +178,7 @@ describe("a client with a user", function()
         peer:behave(SERVING)
         peer:signal("go")
         task:cancel()
-        for _ = 1, 100 do client:state() end -- takes what has come
+        for _ = 1, 100 do client:state() end -- takes the received bytes
         assert.is_table(client.transport.refusal)
         assert.is_false((task:join()))
         assert.equal("t1", assert(client:get("a")).value)

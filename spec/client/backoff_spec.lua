@@ -1,4 +1,4 @@
---- How long a client waits between two attempts.
+--- The pauses of a client between two attempts.
 
 local backoff = require "keywatch.client.backoff"
 local drivers = require "keywatch.task.driver"

@@ -1,7 +1,8 @@
---- A client's own face: what it connects to and when, how its calls wait and end, and calls of any method.
+--- The methods that only a client has: when and to which endpoints it connects, how its calls wait and end, and calls
+-- of any method.
 --
--- What is common to servers is done with keywatch and with a real etcd. What a server sees of a client is asked of an
--- imposter.
+-- Behaviour that all servers share is tested with keywatch and with a real etcd. An imposter shows what a server
+-- receives from a client.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
@@ -552,7 +553,7 @@ end)
 -- Processes and garbage ----------------------------------------------------------------------------------------------
 
 describe("a fork #slow", function()
-  it("lets both processes use a client, which dials anew in the child", function()
+  it("lets both processes use a client, which dials again in the child", function()
     local peer = server.start { kind = "keywatch", is_in_memory = true }
     local status, printed = program.run_forking(([[
       local used, unused = keywatch.connect(%q), keywatch.connect(%q)

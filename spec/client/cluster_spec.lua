@@ -1,5 +1,5 @@
 --- Clients of a cluster: its members and their health, endpoints that follow the members, which endpoint is preferred,
--- and members without a leader, which are left. spec/cluster has a real cluster.
+-- and members without a leader, from which the client moves away. spec/cluster has a real cluster.
 
 local keywatch = require "keywatch"
 
@@ -461,7 +461,7 @@ describe("a member without a leader #plain", function()
     assert.equal(6, good:calls_of(WATCH)[1].messages[1].create_request.start_revision)
   end)
 
-  it("is left, with all connections to it, while it authenticates the user anew", function()
+  it("is left, with all connections to it, while it authenticates the user again", function()
     local INVALID = { "status", 16, "etcdserver: invalid auth token" }
     local bad = member { [AUTHENTICATE] = { "in_turn", { "reply", { token = "t" } }, HANGS }, [RANGE] = INVALID,
       [WATCH] = LOSES_LEADER }

@@ -1,4 +1,4 @@
---- The core's side of a client's watches and calls, without sockets: its server's frames are made by hand.
+--- The core's side of a client's watches and calls, without sockets: the server's frames are made by hand.
 
 local core = require "keywatch.core"
 

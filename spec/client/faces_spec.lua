@@ -1,7 +1,8 @@
---- A client and a namespace have the face of a store: the specs of stores and of their watches hold for clients of
+--- Clients and namespaces have the methods of a store: the specs of stores and of their watches pass for clients of
 -- keywatch and of etcd, and for namespaces.
 --
--- They are run as they are, with these where they open stores, but for what spec/client/differences.lua lists.
+-- These specs run unchanged, with a client or a namespace instead of a store, except for the tests in
+-- spec/client/differences.lua.
 
 local getfenv = require("busted.compatibility").getfenv
 

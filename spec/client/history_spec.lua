@@ -1,6 +1,6 @@
 --- The same random history at keywatch and at a real etcd, through the client: every answer is equal, field by field,
--- and so is what comes on streams of watches; what may differ stands in spec/support/known_differences.lua. The watches
--- of clients are judged at both by spec/crash/crash_spec.lua.
+-- and so are the messages of watch streams, except for spec/support/known_differences.lua. spec/crash/crash_spec.lua
+-- checks the watches of clients, at both servers.
 --
 -- A failure prints the operation, its number and both answers. KW_SEED=… repeats it, KW_DOSE=n makes n
 -- times as many operations, in rounds of which each begins with empty servers.

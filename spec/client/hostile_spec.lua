@@ -1,5 +1,5 @@
---- Servers that mean harm, or are out of their minds: a client says clearly what is wrong, in time, takes no more
--- memory than it should, and continues as soon as a server serves it.
+--- Hostile and broken servers: a client reports the error clearly and in time, uses bounded memory, and continues as
+-- soon as a server works.
 
 local keywatch = require "keywatch"
 
@@ -18,7 +18,7 @@ local MIB = 1024 * 1024
 local HEADER = { cluster_id = 1, member_id = 2, revision = 5, raft_term = 1 }
 local KV = { key = "a", value = "v", create_revision = 2, mod_revision = 5, version = 1 }
 
---- One who serves.
+--- The behaviours of a correct server.
 local GOOD = {
   connection = { "settings", {} },
   [RANGE] = { "reply", { header = HEADER, count = 1, kvs = { KV } } },
@@ -79,7 +79,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
     return client
   end
 
-  --- Connects a client of an imposter that takes no request: it has heard what the imposter wants.
+  --- Connects a client of an imposter that takes no request: it has received the imposter's settings.
   local function reach(client)
     keywatch.run(function()
       local call = keywatch.spawn(function() return client:call(READY, "", { timeout = PATIENT }) end)

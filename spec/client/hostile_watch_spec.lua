@@ -1,5 +1,5 @@
---- Servers that lie to watches: a watch fails with a clear error, or continues where it was. It never gives what is
--- out of order, and never takes others along.
+--- Servers that send wrong answers to watches: a watch fails with a clear error, or resumes. It never returns events
+-- out of order, and does not affect other watches.
 
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"

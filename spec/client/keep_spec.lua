@@ -38,7 +38,7 @@ local function await_renewal(lease)
   assert.is_nil(kept.err)
 end
 
---- Waits until the first answer has come for a lease of which only the id is known.
+--- Waits for the first answer about a lease of which only the id is known.
 local function await_answer(lease)
   local kept = lease.reference.kept
   await(function() return kept.err or kept.ttl end)

@@ -1,8 +1,8 @@
---- Memory that runs out in a client: wherever it does, its watches receive every event, once.
+--- Failed allocations in a client: its watches still receive every event once.
 --
--- In builds with a probe the n-th allocation of the core is made to fail, for n = 1, 2, 3, … until what is done needs
--- no more. Then a call may have ended, or the connection: the watches are attached anew, where they were, to a server
--- that knows all of history, and at last what each was given is that. Nothing is left of it in memory.
+-- In builds with a probe the n-th allocation of the core fails, for n = 1, 2, 3, … until the operation makes fewer
+-- allocations. A failure may end a call or the connection: then the watches are attached again, at their revisions, to
+-- a server with the whole history. Each watch must have received the whole history, and no memory may leak.
 
 local core = require "keywatch.core"
 local probe = core.probe
@@ -89,7 +89,7 @@ end
 
 -- }======
 
--- {====== Those who watch ======
+-- {====== Watches ======
 
 local function note(given, kind, what)
   assert(kind == "events" or kind == "progress", kind)

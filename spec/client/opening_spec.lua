@@ -1,5 +1,5 @@
---- Watches that are opened while their server fails or does not answer. Those whose server is away are in
--- virtual_network_spec.lua.
+--- Watches that are opened while their server fails or does not answer. virtual_network_spec.lua has
+-- watches whose server is not running.
 
 local code = require("spec.support.answer").code
 local imposter = require "spec.support.imposter"

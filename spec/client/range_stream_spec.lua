@@ -1,5 +1,5 @@
---- Readers of whole ranges: `each`, caches, and watches with what exists. They stream what follows the first page where
--- the server has KV.RangeStream, and ask for pages where it has not, or where a stream ends early.
+--- Readers of whole ranges: `each`, caches, and watches with `initial`. After the first page they read a stream if the
+-- server has KV.RangeStream; they request pages if it has not, or if the stream ends early.
 
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
@@ -227,7 +227,7 @@ describe("a range stream of a client #plain", function() -- there is no TLS in v
     assert.equal(3500, n)
   end)
 
-  it("fails as pages do if a compaction has overtaken it, and a cache begins anew", function()
+  it("fails as pages do if a compaction has overtaken it, and a cache starts over", function()
     start(KEYS, ("v"):rep(4 * KIB))
     local iterator = take(1001)
     store:put("other", "x")

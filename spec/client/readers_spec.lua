@@ -1,5 +1,5 @@
---- Several tasks that read one watch, by next, by select and by sync, and are cancelled at random: each event is handed
--- to one of them, and none is left that waits for what has come.
+--- Several tasks that read one watch, by next, by select and by sync, and are cancelled at random: each event is
+-- returned to one of them, and none keeps waiting for an event that has arrived.
 
 local keywatch = require "keywatch"
 

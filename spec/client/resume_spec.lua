@@ -1,5 +1,5 @@
---- Connections of a client that end, at real sockets of keywatch's server and of a real etcd: a server that comes back
--- as another one, what has come before the end, and what comes while nothing turns the loop. Cuts at every byte are in
+--- Connections of a client that end, at real sockets of keywatch's server and of a real etcd: a server that comes
+-- back as another one, messages before the end, and messages while nothing turns the loop. Cuts at every byte are in
 -- virtual_network_spec.lua, and under TLS in tls_proxy_spec.lua.
 
 local keywatch = require "keywatch"
@@ -84,7 +84,7 @@ network.of_each(function(kind, tag)
         local older = back_up()
         local w = assert(client:watch("/w/", { prefix = true }))
         local revision = one:write()
-        assert(client:watch("/w/", { prefix = true, start_revision = revision }):next(PATIENCE)) -- so it has come
+        assert(client:watch("/w/", { prefix = true, start_revision = revision }):next(PATIENCE)) -- it has arrived
         exchange { path = older }
         assert.equal(revision, assert(w:batch(PATIENCE)).revision)
         expect_failure(w, "regressed")

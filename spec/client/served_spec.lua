@@ -102,7 +102,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
 
     it("delivers each kv once, though finalizers read, too, while a page is decoded", function()
       local doors = {
-        { connect(), core.answers, "range" }, -- called with a page that has come
+        { connect(), core.answers, "range" }, -- called with a received page
         { store, core.store_methods, "range" },
       }
       for _, door in ipairs(doors) do
@@ -154,7 +154,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
       assert.same({}, select(2, reading:join()))
     end))
 
-    it("is idle while a page is on its way, though changes have come", function()
+    it("is idle while a page is on its way, even if changes have arrived", function()
       local is_asked, is_open = false, false
       keywatch.run(function()
         local client = connect()
@@ -304,7 +304,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
           before = sent
           keywatch.sleep(0.1)
         until sent > 0 and sent == before
-        for _ = 1, 40 do assert(stream:receive(PATIENCE)) end -- more than half of the window, and less than has come
+        for _ = 1, 40 do assert(stream:receive(PATIENCE)) end -- over half of the window, but not all
         local deadline = keywatch.now() + PATIENCE
         while sent == before and keywatch.now() < deadline do keywatch.sleep(0.01) end
         assert.is_true(sent > before)

@@ -1,4 +1,4 @@
---- How a client stands: client:state(), client:status() and the hook on_state.
+--- The state of a client: client:state(), client:status() and the hook on_state.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
@@ -192,7 +192,7 @@ describe("a client whose server is unavailable #plain", function()
     assert.equal("idle", client:state().state)
   end)
 
-  it("stays connected while its user is authenticated anew", function()
+  it("stays connected while its user is authenticated again", function()
     local n = "/etcdserverpb.Auth/Authenticate"
     local peer = imposter.start { [n] = { "in_turn", { "reply", { token = "1" } }, { "reply", { token = "2" } } },
       [RANGE] = { "in_turn", { "status", 16, "etcdserver: invalid auth token" }, { "reply", { count = 7 } } } }
@@ -329,7 +329,7 @@ describe("the hook on_state #plain", function()
     keywatch.run(function() client:put("k", "v") end)
     keywatch.run(function() client:close() end)
     assert.not_equal("closed", received[#received].state)
-    keywatch.sleep(0) -- starts the task anew that the end of the run has cancelled
+    keywatch.sleep(0) -- restarts the task that the end of the run has cancelled
     keywatch.sleep(0)
     assert.equal("closed", received[#received].state)
   end)

@@ -1,4 +1,4 @@
---- What a request costs in system calls, in the steady state: the request is written, awaited and read.
+--- The number of system calls for a request, in the steady state: it is written, awaited and read.
 
 local process = require "spec.support.process"
 local server = require "spec.support.server"

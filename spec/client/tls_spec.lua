@@ -1,4 +1,4 @@
---- A client's side of TLS, through connect: what it trusts and what it refuses, in which words, and with which files.
+--- TLS of clients, through connect: which certificates they trust and refuse, their errors, and their files.
 
 local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"

@@ -1,4 +1,4 @@
---- How far the reader of a client's watch has come, and how far everything has been delivered.
+--- The revisions of a client's watch: that of its reader, and that up to which all events were delivered.
 
 local network = require "spec.support.network"
 
@@ -12,7 +12,7 @@ describe("the revision of a client's watch #plain", function() -- there is no TL
     for i = 1, 3 do client:put("a", tostring(i)) end
   end)
 
-  it("is the one before its start revision, whatever has come already", function()
+  it("is the one before its start revision, whatever has arrived already", function()
     assert.equal(4, client:watch("a").revision)
     assert.equal(1, client:watch("a", { start_revision = 2 }).revision)
     assert.equal(3, client:watch("a", { start_revision = 4 }).revision)

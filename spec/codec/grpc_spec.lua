@@ -1,5 +1,4 @@
---- What gRPC puts around messages: frames, which may come torn; the text of a status; a timeout. Only probe builds can
--- look.
+--- gRPC around messages: frames, which may arrive in pieces; the text of a status; timeouts. Only for probe builds.
 
 local int64 = require "spec.support.int64"
 local probed = require "spec.support.probed"

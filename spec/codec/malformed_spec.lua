@@ -1,4 +1,4 @@
---- Bytes that are no message: they give an error, through tables and, in probe builds, through records.
+--- Malformed messages: decoding them to tables and, in probe builds, to records is an error.
 
 local core = require "keywatch.core"
 local probe = core.probe

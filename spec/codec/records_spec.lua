@@ -1,4 +1,4 @@
---- Messages through their records in C: what a record keeps comes back as it was. Only probe builds can look.
+--- Messages through their records in C: the fields of a record are encoded as they were decoded. Only for probe builds.
 
 local core = require "keywatch.core"
 

@@ -1,4 +1,4 @@
---- Locks of a store that is far away, in virtual time: what becomes of calls whose requests fail, hang or come late.
+--- Locks of a remote store, in virtual time: calls whose requests fail, hang or arrive late.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"

@@ -1,4 +1,4 @@
---- Locks: one session holds a name at a time, in the order in which they came.
+--- Locks: one session holds a name at a time, in the order of the requests.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

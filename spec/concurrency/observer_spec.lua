@@ -69,7 +69,7 @@ describe("An observer", function()
     end)
   end)
 
-  it("reads the candidates anew after its history was compacted", function()
+  it("reads the candidates again after its history was compacted", function()
     local store = keywatch.open()
     local observer = assert(store:election("e"):observe())
     keywatch.run(function()

@@ -1,4 +1,4 @@
---- Sessions: a lease that is renewed, and what is bound to it.
+--- Sessions: a lease that is renewed, and the keys and functions that depend on it.
 
 local keywatch = require "keywatch"
 

@@ -1,4 +1,4 @@
---- Software transactions: fn(tx) is called until what it has read and written could be committed.
+--- Software transactions: fn(tx) is called until its reads and writes can be committed.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

@@ -1,4 +1,4 @@
---- Controllers: reconcile is called for each request, until it is content.
+--- Controllers: reconcile is called for each request, until it succeeds.
 
 local controller = require "keywatch.controller"
 local errors = require "keywatch.support.errors"

@@ -1,4 +1,4 @@
---- Objects say who owns them, and that they are to be deleted.
+--- Objects name their owners, and are marked for deletion.
 
 local cjson = require "cjson"
 local ownership = require("keywatch.controller").ownership

@@ -264,7 +264,7 @@ describe("An elector", function()
       await(function() return led_at end)
       assert.is_true(led_at - ended_at > 4.9 and lost_at <= led_at, led_at - ended_at)
       assert.same({ "waiting", false, 1 }, state_of(a))
-      assert.equal("a", a:leader()) -- as far as it has heard
+      assert.equal("a", a:leader()) -- as far as it knows
       assert.equal("lost", answer.code(a:fence():put("x", "1")))
       await(function() return a:status().trouble end)
       world:join(ca)

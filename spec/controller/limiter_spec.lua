@@ -1,4 +1,4 @@
---- Limiters: how long an item that has failed waits.
+--- Limiters: the delay of a failed item.
 
 local limiters = require("keywatch.controller").limiter
 local keywatch = require "keywatch"

@@ -1,6 +1,6 @@
---- A manager: the order of starts and stops; what fails half way, takes too long, ends by itself, is added late;
--- leading; health; controller files; and how it runs through each door. In virtual time, unless a test is about real
--- time.
+--- Managers: the order of starts and stops; components that fail half way, take too long, end by themselves or are
+-- added late; leading; health; controller files; and the ways to run a manager. In virtual time, unless a test is about
+-- real time.
 
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"

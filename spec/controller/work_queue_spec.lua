@@ -1,4 +1,4 @@
---- Work queues: each item is there once, and is worked on by one worker at a time.
+--- Work queues: each item is queued once, and one worker at a time works on it.
 
 local controller = require "keywatch.controller"
 local keywatch = require "keywatch"
@@ -141,7 +141,7 @@ describe("a work queue", function()
       assert.is_false((one:join()))
     end))
 
-    it("be cancelled after an item has come for it, and not lose the item", with_queue(function(queue)
+    it("be cancelled after it has received an item, and not lose the item", with_queue(function(queue)
       local got = {}
       local one = keywatch.spawn(function()
         got[1] = queue:get()

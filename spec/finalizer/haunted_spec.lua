@@ -1,8 +1,8 @@
 --- Finalizers that close, cancel, put and compact in the middle of calls: in every binding, at every allocation; and in
--- what tasks do with stores, watches, clients and servers.
+-- tasks that use stores, watches, clients and servers.
 --
--- Both are programs of their own, since what goes wrong here goes very wrong. They need a probe. They count which
--- action happened inside of how many bindings, and how often; that is printed.
+-- Both are separate programs, since a failure may be a crash. They need a probe. They print how often each action
+-- happened, and in how many bindings.
 
 local probe = require("keywatch.core").probe
 

@@ -1,4 +1,4 @@
---- In luv's loop: tasks that are spawned outside of run live in it, beside what the program has there.
+--- In luv's loop: tasks that are spawned outside of run belong to it, beside the program's own handles.
 
 local program = require "spec.support.program"
 

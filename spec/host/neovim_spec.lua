@@ -1,4 +1,4 @@
---- Inside of Neovim: tasks live beside the editor, and may use its functions.
+--- Inside of Neovim: tasks run beside the editor, and may use its functions.
 
 local document = require "spec.support.document"
 local neovim = require "spec.support.neovim"

@@ -1,4 +1,4 @@
---- The gateway of examples/openresty: routes change without a reload, and are there when the server is not.
+--- The gateway of examples/openresty: routes change without a reload, and stay available while the server is down.
 
 local files = require "spec.support.files"
 local free_port = require "spec.support.free_port"

@@ -1,5 +1,5 @@
---- The end of workers of nginx: what a worker holds stays readable until its last request has ended, and what others
--- wait for is given back at once; and the start of workers without a server.
+--- The end of workers of nginx: the caches of a worker stay readable until its last request has ended, and its locks
+-- and leaderships are released at once; and the start of workers without a server.
 
 local keywatch = require "keywatch"
 

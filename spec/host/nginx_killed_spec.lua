@@ -1,4 +1,4 @@
---- Light threads that nginx kills while they wait for keywatch: nothing of them stays behind, and nothing is stuck.
+--- Light threads that nginx kills while they wait for keywatch: they leak nothing, and no other task waits for them.
 
 local http = require "spec.support.http"
 local nginx_stage = require "spec.support.nginx_stage"

@@ -1,4 +1,4 @@
---- The timer that the connections of a worker belong to is renewed: nothing is lost or comes twice, and no timer leaks.
+--- The timer that the connections of a worker belong to is renewed: no event is lost or repeated, and no timer leaks.
 
 local nginx_stage = require "spec.support.nginx_stage"
 local proc = require "spec.support.proc"

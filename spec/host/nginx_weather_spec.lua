@@ -187,7 +187,7 @@ describe("workers of nginx behind a bad network #once #peer", function()
       settle()
       proxy:restore()
     end,
-    function() -- the workers are cut off while keys change and are compacted: they must read anew
+    function() -- the workers are cut off while keys change and are compacted: they must read everything again
       proxy:refuse()
       proxy:cut()
       write()

@@ -1,5 +1,5 @@
---- TLS through every door, and in every host: at top level, in run, in tasks, in luv's loop, in a loop of the
--- program's, in Neovim, with the server in a thread; and what a child process does with its parent's connections.
+--- TLS in every host: at top level, in run, in tasks, in luv's loop, in another loop of the program, in Neovim, with
+-- the server in a thread; and the parent's connections in a child process.
 
 local certificates = require "spec.support.certificates"
 local neovim = require "spec.support.neovim"

@@ -1,5 +1,5 @@
---- A peer that chooses ids and keys which collide in a table with a hash that it knows. The work of the tables is
--- counted in slots that searches look at, so only a build with a probe can tell.
+--- A peer that chooses ids and keys that collide in a table with a known hash function. A build with a probe counts the
+-- slots that searches visit.
 
 local pair = require "spec.support.pair"
 local probed = require "spec.support.probed"

@@ -1,4 +1,4 @@
---- A server that may open no more files: those who come wait, and are served when others have gone.
+--- A server that may not open more files: new clients wait, and are served when others have disconnected.
 
 local attack = require "spec.support.attack"
 local frame = require "spec.support.frame"

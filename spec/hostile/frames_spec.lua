@@ -1,5 +1,5 @@
---- Frames that no well-behaved client sends: what the protocol has for each, and that neither the server's memory nor
--- its other clients suffer.
+--- Frames that no well-behaved client sends: the server answers each as the protocol demands, with bounded memory, and
+-- without an effect on other clients.
 
 local attack = require "spec.support.attack"
 local frame = require "spec.support.frame"
@@ -149,8 +149,8 @@ describe("a server under odd frames #once", function()
       siege:expect_well(CONNECTION)
     end)
 
-    -- The window of a stream has room for a MiB. It opens as the server hears, which it does not while too many of the
-    -- stream's own answers are not read.
+    -- The window of a stream has room for a MiB. It opens as the server reads, which it does not while too many of the
+    -- stream's own answers are unread.
     it("resets a stream for DATA beyond its window", function()
       local attacker = siege:by(nil, { window = 0 })
       local id = attacker:next_stream()

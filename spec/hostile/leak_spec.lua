@@ -1,4 +1,4 @@
---- Memory after very many requests, connections and watchers is what it was after many.
+--- Memory does not grow with the number of requests, connections and watchers.
 --
 -- KW_DOSE=12 makes every dose twelve times as large: a million requests, a hundred thousand connections, a million
 -- watchers.

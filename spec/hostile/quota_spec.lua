@@ -1,5 +1,5 @@
---- Many connections that each hold as much as they can: together they hold what docs/limits.md has as the limit of
--- all, and others are served at the same time.
+--- Many connections that each use as much memory as possible: together they stay at the limit in docs/limits.md, and
+-- others are served at the same time.
 
 local attack = require "spec.support.attack"
 local frame = require "spec.support.frame"

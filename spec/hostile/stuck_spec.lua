@@ -1,5 +1,5 @@
---- A client that asks and never reads. Others are served, its pending output is bounded, and when it reads at
--- last everything comes.
+--- A client that sends requests and never reads. Others are served, its pending output is bounded, and when it reads,
+-- it receives everything.
 
 local core = require "keywatch.core"
 

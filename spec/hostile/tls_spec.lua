@@ -85,7 +85,7 @@ describe("a server with TLS #slow", function()
     return attacker
   end
 
-  --- An attacker who speaks TLS, and HTTP/2 in it.
+  --- An attacker that uses TLS, with HTTP/2 in it.
   local function secure(version, options)
     options = options or {}
     options.handle = options.handle or tls_handle.new(contexts[version or "TLS1.3"])

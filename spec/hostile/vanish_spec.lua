@@ -1,4 +1,4 @@
---- Clients that vanish in the middle of something, or never say a word.
+--- Clients that disappear in the middle of a request, or never send a byte.
 
 local attack = require "spec.support.attack"
 local frame = require "spec.support.frame"

@@ -1,4 +1,4 @@
---- etcdctl, all of its commands that a single server can answer: what it prints is what it prints against etcd.
+--- All commands of etcdctl that a single server can answer: the output is the same as with etcd.
 
 local etcdctl = require "spec.support.etcdctl"
 local server = require "spec.support.server"

@@ -1,4 +1,4 @@
---- Flags of the server, by what a client sees of them.
+--- Flags of the server: their effects on clients.
 
 local etcdctl = require "spec.support.etcdctl"
 local frame = require "spec.support.frame"

@@ -1,4 +1,4 @@
---- h2load: many requests at once, over connections of many streams. None is lost, and none is done twice.
+--- h2load: many requests at once, over connections of many streams. No request is lost or done twice.
 
 local etcdctl = require "spec.support.etcdctl"
 local frame = require "spec.support.frame"

@@ -1,4 +1,4 @@
---- etcdctl, the commands of those who look after a server.
+--- etcdctl's commands for administrators.
 
 local etcdctl = require "spec.support.etcdctl"
 

@@ -1,7 +1,7 @@
---- The end of a server with clients on it, and its return.
+--- The end of a server with connected clients, and its restart.
 --
--- A server that has lost its data begins again at revision 1 when it returns. A client that continues where it stopped
--- then waits until the new store gets there.
+-- A server that has lost its data starts again at revision 1. A client that resumes at its revision then waits until
+-- the new store has reached it.
 
 local keywatch = require "keywatch"
 

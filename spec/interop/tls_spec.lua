@@ -1,8 +1,8 @@
 --- TLS and mutual TLS with other people's clients, against keywatch's server or, in the pass etcd, a real etcd; and
 -- keywatch's client against a real etcd, in its own loop and in luv's.
 --
--- An identity is { ca, cert, key }: the files of the authority that a client trusts, and of the certificate that it
--- shows, if it shows one.
+-- An identity is { ca, cert, key }: the files of the authority that a client trusts, and optionally of its own
+-- certificate.
 
 local keywatch = require "keywatch"
 

@@ -1,5 +1,4 @@
---- etcdctl's commands for users and roles, where authentication is disabled: what it prints is what it prints against
--- etcd.
+--- etcdctl's commands for users and roles, with authentication disabled: the output is the same as with etcd.
 
 local etcdctl = require "spec.support.etcdctl"
 local server = require "spec.support.server"

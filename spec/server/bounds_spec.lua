@@ -1,5 +1,5 @@
---- A client that sends and does not read, or sends what is out of proportion: memory stays bounded, others are served
--- meanwhile, and whatever it has asked for comes, in full, when it reads at last.
+--- A client that sends and does not read, or sends far too much: memory stays bounded, others are served at the same
+-- time, and all answers arrive, complete, when the client reads.
 
 local core = require "keywatch.core"
 
@@ -48,7 +48,7 @@ describe("a client that does not read #slow", function()
     return raw
   end
 
-  --- One that has heard the server's settings, and taken them.
+  --- A client that has received the server's settings, and acknowledged them.
   local function settled()
     local raw = host:raw(wide_hello())
     host:pump()
@@ -230,8 +230,8 @@ describe("a client that does not read #slow", function()
     end,
   }
 
-  -- What asks for no answer may go on for ever, and what is large goes on for longer than it is tried here. A stream
-  -- that sends more than its window has ends, and what follows on it is passed over.
+  -- Frames without an answer are accepted without a limit, and the limit of large frames is not reached here. A stream
+  -- that exceeds its window is reset, and its later frames are ignored.
   local endless = { ["that sends priorities"] = 20000, ["that opens windows"] = 20000,
     ["that sends empty frames"] = 20000, ["that sends too many headers"] = 1000,
     ["that keeps a lease alive"] = 150000, ["that asks a watch to be made and cancelled"] = 50000 }

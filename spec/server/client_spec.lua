@@ -1,5 +1,5 @@
---- The client's side of the engine, with a server whose frames are made by hand. Answers that make no sense are in
--- client/hostile_spec.lua.
+--- The client's side of the engine, with a server whose frames are made by hand. client/hostile_spec.lua has wrong
+-- answers.
 
 local core = require "keywatch.core"
 
@@ -33,7 +33,7 @@ describe("a client", function()
     return lines
   end
 
-  --- Everything that has come back: messages, and at last the status and the text.
+  --- Returns everything that was received: messages, and then the status and the text.
   local function take()
     local list = {}
     for id in client.next, client do

@@ -1,6 +1,6 @@
---- A server over a durable store: what it says is durable, or it does not say it yet; and what need not wait does not.
+--- A server of a durable store: it sends only durable data, and answers that depend on no pending write do not wait.
 --
--- In builds with a probe the disk is held, so that what is written stays on its way, or made to fail.
+-- In builds with a probe the disk is held, so that writes stay pending, or it fails.
 
 local keywatch = require "keywatch"
 
@@ -45,7 +45,7 @@ describe("a server over a durable store", function()
     return call
   end
 
-  --- What has come of a call: its answer, or its status and text; nothing, if it waits.
+  --- Returns the result of a call: the answer, or the status and text; nothing if the call waits.
   local function look(call)
     local answer, text = call:look()
     if answer == nil then assert.equal(0, #call.who.returns[call.number]) end

@@ -1,4 +1,4 @@
---- Why a connection of the server has ended, in words, for the log of its operator.
+--- The reason for the end of a connection, as a text for the operator's log.
 
 local h2 = require "spec.support.h2"
 local pair = require "spec.support.pair"

@@ -1,4 +1,4 @@
---- gRPC over HTTP/2, frame by frame: what surrounds the calls, whatever they are.
+--- gRPC over HTTP/2, frame by frame: everything around the messages of a call.
 
 local core = require "keywatch.core"
 
@@ -280,7 +280,7 @@ describe("a server", function()
       assert.equal("no_error", raw.reader:stream(1).reset)
     end)
 
-    it("at its deadline before its message has come", function()
+    it("at its deadline before its message has arrived", function()
       raw:say(h2.request(1, paths.Put, { ["grpc-timeout"] = "1m" }), h2.data(1, h2.message(put_a):sub(1, -2)))
       raw.peer:step(host.now + 0.001)
       raw:say(h2.data(1, put_a:sub(-1), { ends = true }))

@@ -1,5 +1,5 @@
---- etcdserverpb.Lease, message by message. What leases do is in spec/store/lease_spec.lua, which client/faces_spec.lua
--- runs over this service, too.
+--- etcdserverpb.Lease, message by message. spec/store/lease_spec.lua has the behaviour of leases;
+-- client/faces_spec.lua runs it over this service, too.
 
 local pair = require "spec.support.pair"
 local wire = require "spec.support.wire"

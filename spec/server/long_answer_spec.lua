@@ -201,7 +201,7 @@ describe("an answer of a long write", function()
       return txn, before
     end
 
-    --- Turns until the memory is that of before, with some room. Returns how many turns there were.
+    --- Turns until the memory is about what it was before. Returns the number of turns.
     local function turns_until(before)
       local turns = 0
       while probe.bytes() > before + 16 * KIB do

@@ -1,4 +1,4 @@
---- Watch streams with revisions that are too long to be held at once: a response is made while the client takes it.
+--- Watch streams with revisions that are too large to be queued: a response is encoded while the client reads it.
 
 local core = require "keywatch.core"
 
@@ -105,7 +105,7 @@ describe("a long response of a watch stream", function()
     host:step()
     local found
     for _ = 1, 1000 do
-      found = found or call:look() -- some of the response has come, and not all
+      found = found or call:look() -- a part of the response has arrived
       if found then break end
     end
     assert.equal(revision, found.header.revision)

@@ -1,8 +1,8 @@
---- Memory that runs out in a server: wherever it does, nothing is lost, and no client gets a wrong result.
+--- Failed allocations in a server: no data is lost, and no client gets a wrong result.
 --
--- In builds with a probe the n-th allocation of the core is made to fail, for n = 1, 2, 3, … until what is asked for
--- needs no more. A call that is answered has happened; one that fails with a status has not; where the connection is
--- all that ends, it may be either, but whole. Others are served as ever, and at last nothing is left.
+-- In builds with a probe the n-th allocation of the core fails, for n = 1, 2, 3, … until the request makes fewer
+-- allocations. A call that is answered has happened, and one that fails with a status has not. If only the connection
+-- ends, the call has happened completely or not at all. Other calls are served as usual, and no memory leaks.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

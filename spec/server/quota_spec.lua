@@ -1,5 +1,5 @@
---- What all connections of a server hold together: it has a bound, whatever they hold and however many they are. Who
--- holds little continues as if the others were not there.
+--- The memory of all connections of a server has a bound, whatever they do and however many they are. A connection that
+-- uses little is not affected by the others.
 
 local core = require "keywatch.core"
 
@@ -300,7 +300,7 @@ describe("connections together #slow", function()
     end)
   end)
 
-  -- A stream takes some events more than its window has room for, and nobody is asked for that.
+  -- A stream queues some more events than its window has room for, without a check of the quota.
   it("drop only the heaviest when all are over the limit", function()
     local heavy = host:raw(h2.hello { initial_window_size = 100 } .. h2.window(0, 2 ^ 31 - 1 - 65535))
     local n = 1000

@@ -125,7 +125,7 @@ describe("a large range", function()
         local revision = host.store:put("k00001", "v1").revision
         host.store:compact(revision, { physical = true })
         core.probe.fail_core(n)
-        turn() -- begins anew
+        turn() -- starts over
         core.probe.fail_none()
         local answer, status = finish(call)
         if answer then assert_whole(answer, KEYS) end

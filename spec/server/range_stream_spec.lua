@@ -46,7 +46,7 @@ local function suite(kind)
       return client.returns[call]
     end
 
-    --- Moves bytes until a message of the call has come.
+    --- Moves bytes until a message of the call has arrived.
     local function await_message(call)
       while #client.returns[call] == 0 do
         host.server:step(host.now)

@@ -1,6 +1,6 @@
 --- Connections on which anything happens: windows that are shut and opened, large answers that are not read, handlers
--- that do not receive, hooks that wait, sockets that take little, calls that are given up. After each step the
--- connection is as it must be (csrc/probe/h2/fault.c), whoever reads is served, and at last every call has an end.
+-- that do not receive, hooks that wait, sockets that take little, calls that are cancelled. After each step the
+-- connection keeps its invariants (csrc/probe/h2/fault.c), a client that reads is served, and at last every call ends.
 
 local core = require "keywatch.core"
 

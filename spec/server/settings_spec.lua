@@ -1,5 +1,5 @@
---- What makes the server look at many streams of a connection: SETTINGS frames look at all, and every frame of a
--- stream at those whose numbers collide. Both have bounds.
+--- Frames for which the server visits many streams of a connection: SETTINGS visits all, and a frame of a stream those
+-- with colliding numbers. Both have bounds.
 
 local h2 = require "spec.support.h2"
 local pair = require "spec.support.pair"

@@ -1,4 +1,4 @@
---- However the bytes of a client are cut on their way, the server's answers are the same.
+--- The server's answers do not depend on how the bytes of a client are split.
 
 local core = require "keywatch.core"
 

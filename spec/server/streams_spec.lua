@@ -1,5 +1,5 @@
---- One stream against another: a stream whose answers are not read, or whose messages nobody receives, delays no other
--- stream of its connection.
+--- One stream against another: a stream with unread answers, or with messages that no handler receives, delays no
+-- other stream of its connection.
 
 local core = require "keywatch.core"
 

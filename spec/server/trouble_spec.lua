@@ -38,7 +38,7 @@ describe("a server", function()
     directory.remove_all()
   end)
 
-  --- Waits until so many answers of a call have come, and returns them.
+  --- Waits for `n` answers of a call, and returns them.
   local function answers(call, n)
     client:wait(function() return #call.messages >= n or call.status end)
     return rpc.answers(call, WATCH)

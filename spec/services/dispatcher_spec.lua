@@ -1,5 +1,4 @@
---- The calls that tasks answer: however many come at once, few begin in a turn of the loop, in the order in which they
--- came.
+--- The calls that tasks answer: however many arrive at once, few begin in a turn of the loop, in the order of arrival.
 
 local calls = require "keywatch.server.call"
 

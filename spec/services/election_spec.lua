@@ -1,4 +1,4 @@
---- Election: one leader at a time, and those who watch it.
+--- Election: one leader at a time, and its observers.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

@@ -1,4 +1,4 @@
---- How large a request may be, and how much of what answers list there may be: every method has a limit.
+--- Limits of every method: the size of a request, and the number of items that an answer may list.
 
 local core = require "keywatch.core"
 

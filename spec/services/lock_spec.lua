@@ -1,4 +1,4 @@
---- Lock: one after the other, in the order in which they came.
+--- Lock: one owner at a time, in the order of the requests.
 
 local core = require "keywatch.core"
 

@@ -1,4 +1,4 @@
---- Maintenance: how it is, and what can be done about it.
+--- Maintenance: status, alarms, defragmentation and hashes.
 
 local core = require "keywatch.core"
 

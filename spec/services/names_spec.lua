@@ -1,5 +1,5 @@
---- Names of all lengths, of everything that has one: what a server accepts is there after a snapshot was restored, and
--- what it does not accept it refuses.
+--- Names of all lengths, of all named objects: a name that the server accepts exists after the restore of a snapshot,
+-- too; other names are refused with an error.
 
 local core = require "keywatch.core"
 

@@ -540,7 +540,7 @@ describe("the queue of a contest", function()
     store:put(keys[1], "a2")
     assert.equal("a2", client:ask(LEADER, { name = "e" }).kv.value)
     store:delete(keys[1])
-    assert.equal("b", contest.owner(peer.server, "e/").value) -- the queue has not heard of it yet
+    assert.equal("b", contest.owner(peer.server, "e/").value) -- the queue does not know of it yet
     client:settle()
     store:delete(keys[2])
     store:put(keys[2], "b again")

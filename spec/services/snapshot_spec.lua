@@ -76,7 +76,7 @@ describe("Snapshot", function()
     client:wait(function() return #call.messages > 0 end)
     client:pause()
     client:settle()
-    serving.put(peer:client(), "a", "1") -- who writes does not wait
+    serving.put(peer:client(), "a", "1") -- a write does not wait
     client:resume()
     assert.equal(OK, (client:finish(call)))
   end)

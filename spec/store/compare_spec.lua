@@ -1,4 +1,4 @@
---- Compares: what a transaction asks before it takes one of its branches.
+--- Compares: the conditions by which a transaction takes one of its branches.
 
 local keywatch = require "keywatch"
 

@@ -1,4 +1,4 @@
---- Deletes: which keys, their events, and what is left.
+--- Deletes: their keys, their events, and the history that stays.
 
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe

@@ -1,5 +1,5 @@
---- Directories that are no store, or no longer one: they are refused, with a sentence that says why, and left as they
--- were. What opens them is a process of its own, which has to survive.
+--- Directories that are not a store, or are damaged: they are refused, with a sentence that says why, and not changed.
+-- A separate process opens them, which must not crash.
 
 local checksum = require("spec.support.crc32c").checksum
 local dose = require "spec.support.dose"

@@ -1,5 +1,5 @@
---- A durable store whose disk fails: see spec/support/fault.c. What was acknowledged is there when it is opened again,
--- and nothing is there by half. power_spec.lua has the power fail.
+--- A durable store whose disk fails: see spec/support/fault.c. Every acknowledged write is there when it is opened
+-- again, and no write is there in part. power_spec.lua simulates power failures.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

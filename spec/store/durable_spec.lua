@@ -1,7 +1,7 @@
 --- Writes that are not durable yet: they are not delivered, and only calls that have seen them wait for them. If they
--- never become durable, they have never been.
+-- never become durable, they are undone.
 --
--- In builds with a probe the disk is held, so that what is written stays on its way, or made to fail.
+-- In builds with a probe the disk is held, so that writes stay pending, or it fails.
 
 local keywatch = require "keywatch"
 

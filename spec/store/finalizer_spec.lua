@@ -1,7 +1,8 @@
---- Finalizers of a program run whenever memory is asked for, in the middle of a call too. A session that revokes its
--- lease when it is forgotten is one. Calls stay whole. spec/finalizer has finalizers that close what is in use.
+--- Finalizers of a program can run at any allocation, also in the middle of a call; for example that of a dropped
+-- session, which revokes its lease. Calls must still be correct. spec/finalizer has finalizers that close objects in
+-- use.
 --
--- Each case is a program of its own, since what goes wrong here goes very wrong. It collects garbage at every
+-- Each case is a separate program, since a failure may be a crash. It collects garbage at every
 -- allocation, and prints what it does, so that a failure can be located.
 
 local program = require "spec.support.program"

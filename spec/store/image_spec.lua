@@ -295,7 +295,7 @@ describe("restoring an image", function()
   before_each(function() scratch, remove = image.scratch() end)
   after_each(function() remove() end)
 
-  --- What is left where a store would have come to be.
+  --- Returns the files that a failed restore has left.
   local function left() return shell.must("ls -A " .. scratch .. " | grep -v '^image$' || true") end
 
   local function expect_refused(text, damaged, skip_hash)

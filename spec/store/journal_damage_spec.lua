@@ -1,5 +1,5 @@
---- A durable store whose journal has lost frames, or is missing: it is refused with a sentence, or says what it lacks.
--- spec/store/journal_spec.lua flips every bit of a journal, and cuts it off everywhere.
+--- A durable store whose journal has lost frames, or is missing: the store is refused with a sentence, or reports what
+-- it lacks. spec/store/journal_spec.lua flips every bit of a journal, and cuts it off everywhere.
 
 local keywatch = require "keywatch"
 local log = require "keywatch.support.log"

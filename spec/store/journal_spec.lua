@@ -1,5 +1,5 @@
---- The journal without a store, through the probe: what was appended is recovered, exactly, or it is refused with a
--- sentence. spec/store/journal_fault_spec.lua has its disk fail.
+--- The journal without a store, through the probe: all appended groups are recovered exactly, or the journal is refused
+-- with a sentence. In spec/store/journal_fault_spec.lua its disk fails.
 
 local core = require "keywatch.core"
 

@@ -1,4 +1,4 @@
---- Leases: keys that live as long as someone says so. The clock stands still, and moves with step(now) alone.
+--- Leases: keys that exist as long as their lease is renewed. The clock is manual: only step(now) moves it.
 
 local keywatch = require "keywatch"
 

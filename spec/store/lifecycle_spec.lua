@@ -1,4 +1,4 @@
---- The life of a store: open, closed, forgotten, and how it goes with the program that has it.
+--- The life of a store: open, closed, collected, and at the end of its program.
 
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
@@ -123,7 +123,7 @@ describe("a store", function()
   end)
 
   it("leaves no memory behind", function()
-    if not probe then return end -- nobody counts
+    if not probe then return end -- no counter of memory
     collectgarbage()
     local base = probe.live()
     for i = 1, 20 do

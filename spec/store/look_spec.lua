@@ -1,4 +1,4 @@
---- Records of the disk that are only looked at are not copied: allocations are counted, in builds with a probe.
+--- Reads of the disk that need only metadata do not copy records: builds with a probe count allocations.
 
 local directory = require "spec.support.directory"
 local probed = require "spec.support.probed"

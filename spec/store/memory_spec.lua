@@ -1,7 +1,7 @@
---- Memory that runs out: wherever it does, the request fails, nothing else has happened, and the next one succeeds.
+--- Failed allocations: the request fails without any effect, and the next one succeeds.
 --
--- In builds with a probe the n-th allocation is made to fail, for n = 1, 2, 3, … until the request needs no more: once
--- only allocations of the core, one at a time, and once all from the n-th on, those of Lua too.
+-- In builds with a probe the n-th allocation fails, for n = 1, 2, 3, … until the request makes fewer allocations: once
+-- only this allocation of the core, and once all allocations from the n-th on, with those of Lua.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

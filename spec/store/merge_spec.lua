@@ -21,7 +21,7 @@ local function kv(key, revision, fields)
   return made
 end
 
---- What has come to a watch, until it waits or fails.
+--- Returns the events of a watch, until it would wait, or fails.
 local function drain(watch)
   local events = {}
   while true do

@@ -1,4 +1,4 @@
---- Misuse: what cannot be meant raises, in words that help, and changes nothing.
+--- Misuse of a store: invalid arguments raise a helpful error, and change nothing.
 
 local keywatch = require "keywatch"
 

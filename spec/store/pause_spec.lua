@@ -1,5 +1,5 @@
---- The pause before a commit group is submitted: writers who have just got their answers come along. In the build of
--- this spec every flush is slow, and a pause is long.
+--- The pause before a commit group is submitted: writers that have just received their answers can join
+-- the group. In the build of this spec every flush is slow, and a pause is long.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

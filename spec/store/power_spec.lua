@@ -1,5 +1,5 @@
---- A durable store whose power fails, or which is killed, in the middle of all that it writes: see
--- spec/support/fault.c. What was acknowledged is there when the store is opened again, and each step whole.
+--- A durable store whose power fails, or whose process is killed, at any write: see spec/support/fault.c. Every
+-- acknowledged step is there when the store is opened again, and every step is complete or missing.
 -- spec/support/power_program.lua has the store. KW_DOSE says how often the power fails.
 
 local core = require "keywatch.core"

@@ -1,4 +1,4 @@
---- Writing one key: revisions and versions, and what a put keeps of what was there.
+--- Puts: revisions and versions, and the previous value and lease that a put can keep.
 
 local keywatch = require "keywatch"
 

@@ -1,4 +1,4 @@
---- Bounds: how large a request may be, and how large the store.
+--- Limits of the size of a request, and of the store.
 
 local keywatch = require "keywatch"
 

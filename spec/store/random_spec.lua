@@ -1,5 +1,5 @@
---- Long random histories, made of a store and of the naive model alike: every answer must be the same, and from
--- time to time everything that can be asked.
+--- Long random histories, of a store and of the naive model: every answer must be the same, and from time to time the
+-- whole visible state.
 --
 -- A failure prints the seed, the step and the request. KW_SEED=… repeats it.
 

@@ -1,4 +1,4 @@
---- Reading: which keys a range means, and what of them comes back, in which order, at which revision.
+--- Ranges: their keys, the returned fields, their order, and past revisions.
 
 local keywatch = require "keywatch"
 

@@ -1,4 +1,4 @@
---- Kept states: what services keep with a store, beside its keys.
+--- Kept states: the data of services in a store, beside its keys.
 
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe

@@ -1,5 +1,5 @@
---- A durable store belongs to one process at a time: from before its recovery until it is closed, or its process is
--- gone. The next process has all that was acknowledged. See spec/support/power_program.lua.
+--- A durable store belongs to one process at a time: from before its recovery until it is closed, or its process has
+-- ended. The next process has every acknowledged write. See spec/support/power_program.lua.
 
 local keywatch = require "keywatch"
 

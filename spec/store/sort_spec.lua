@@ -1,4 +1,4 @@
---- Sorting of ranges: five targets, two orders, and where the limit cuts.
+--- Sorting of ranges: five targets, two orders, and limits.
 
 local keywatch = require "keywatch"
 

@@ -1,4 +1,4 @@
---- A durable store in surroundings that change: its path comes to mean another directory, its directory is moved or
+--- A durable store in a changing environment: its path becomes that of another directory, its directory is moved or
 -- removed, its quota is lowered, and descriptors run out, or are closed.
 
 local keywatch = require "keywatch"
@@ -181,7 +181,7 @@ describe("a durable store whose user is not root", function()
 
   after_each(directory.remove_all)
 
-  --- Makes a directory that its owner may write and search, but not read. A user who is not root then opens a store.
+  --- Makes a directory that its owner may write and search, but not read. A user other than root then opens a store.
   -- The path is a relative one, since that user may not see what is above.
   local function open(made, path)
     return run([[

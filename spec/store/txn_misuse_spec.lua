@@ -1,4 +1,4 @@
---- Transactions that cannot be meant: they raise, in words that say where, and change nothing.
+--- Malformed transactions: they raise an error that names the place, and change nothing.
 
 local keywatch = require "keywatch"
 

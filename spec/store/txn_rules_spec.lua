@@ -1,4 +1,4 @@
---- What a transaction may hold: checked before it runs, in both branches, at every depth.
+--- The rules for transactions: checked before the execution, in both branches, at every depth.
 
 local keywatch = require "keywatch"
 

@@ -1,4 +1,4 @@
---- Cancelling tasks, whatever they are at.
+--- Cancelling tasks in every state.
 
 local keywatch = require "keywatch"
 

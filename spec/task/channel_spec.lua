@@ -1,4 +1,4 @@
---- Channels: values between tasks, in order, each once; who waits, and for how long.
+--- Channels: values between tasks, in order, each once; waiting senders and receivers, and their timeouts.
 
 local compat = require "keywatch.support.compat"
 local keywatch = require "keywatch"

@@ -1,6 +1,6 @@
 --- A failure of a task is never swallowed: join returns it, run raises it, or stderr has it.
 --
--- Each case is a program of its own, of which everything that it prints counts.
+-- Each case is a separate program, whose whole output is compared.
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 

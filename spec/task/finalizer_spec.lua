@@ -1,5 +1,5 @@
---- Finalizers run in the middle of anything. They may spawn, cancel and set events; they may not wait, neither in a
--- task nor while the driver turns. And interrupts, which come in the middle of anything, too.
+--- Finalizers run in the middle of any code. They may spawn, cancel and set events; they may not wait, neither in a
+-- task nor while the driver turns. This file also has interrupts, which can arrive in the middle of any code, too.
 
 local compat = require "keywatch.support.compat"
 local driver = require("keywatch.task.driver").get()

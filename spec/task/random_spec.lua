@@ -1,10 +1,10 @@
 --- Random programs of tasks that send, receive and select over channels, wait for events and for each other, and are
 -- cancelled at any time, on virtual time. After each step the invariants of the scheduler hold.
 --
--- What must be true of them all: a value whose sending succeeded is received once, or still in its channel at the end;
+-- Rules for all programs: a value whose sending succeeded is received once, or still in its channel at the end;
 -- one whose sending failed never is. A receiver gets the values of a sender in the order in which they were sent. No
--- wait ends too early or without reason, and no task waits for a value that is there. Finalizers may act in the middle
--- of all that.
+-- wait ends too early or without reason, and no task waits for a value that is there. Finalizers may act at any
+-- time.
 
 local compat = require "keywatch.support.compat"
 local virtual = require "keywatch.driver.virtual"

@@ -1,4 +1,4 @@
---- Where a task cannot be suspended: inside of a function that C calls. A wait there raises, and leaves nothing behind.
+--- Where a task cannot be suspended: inside of a function that C calls. A wait there raises, without any other effect.
 
 local compat = require "keywatch.support.compat"
 local driver = require("keywatch.task.driver").get()

@@ -1,4 +1,4 @@
---- Tasks: they are spawned, take turns while they wait, and end in something that can be joined.
+--- Tasks: they are spawned, switch when they wait, and can be joined.
 
 local keywatch = require "keywatch"
 

@@ -1,11 +1,11 @@
---- The heap of those who wait for a time.
+--- The heap of timers.
 
 local timers = require "keywatch.task.timers"
 
 local random = require "spec.support.random"
 local scheduler = require "spec.support.scheduler"
 
---- Everyone who is due, in order.
+--- Returns all due timers, in order.
 local function due(heap, now)
   local names = {}
   for owner in function() return heap:due(now) end do table.insert(names, owner.name) end

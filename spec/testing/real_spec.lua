@@ -1,8 +1,7 @@
---- What specs show of stores, clients and servers on sockets holds in a world, too: they are run there as they are,
--- each test in a world of its own, but for what has a time of its own: disks, and servers in other processes.
+--- Specs of stores, clients and servers on sockets pass in a world, too: they run there unchanged, each test in a world
+-- of its own. Disks and servers in other processes are excluded, since they need real time.
 --
--- Sanitizers see a part of them alone, and valgrind none: they look at the core, which does in a world what it does on
--- sockets.
+-- Passes with sanitizers run only a part of them, and valgrind none: the core does the same in a world as on sockets.
 
 local busted = require "busted"
 local getfenv = require("busted.compatibility").getfenv

@@ -1,4 +1,4 @@
---- testing.run: a program in virtual time, which ends, or fails with words about why it cannot.
+--- testing.run: a program in virtual time, which ends, or fails with the reason why it cannot.
 
 local compat = require "keywatch.support.compat"
 local drivers = require "keywatch.task.driver"

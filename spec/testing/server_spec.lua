@@ -1,4 +1,4 @@
---- What can happen to a server of a world, and what watches, leases and locks of its clients make of that.
+--- Faults of a server in a world, and their effects on the watches, leases and locks of its clients.
 
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"

@@ -1,4 +1,4 @@
---- Open channels: what is written comes, whole and within bounds; and what is done about those who break the rules.
+--- Open channels: written bytes arrive, complete and within bounds; and peers that break the rules are refused.
 
 local tls = require "keywatch.tls"
 

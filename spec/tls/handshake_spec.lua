@@ -1,4 +1,4 @@
---- Handshakes: what is agreed on, by which names, in whatever pieces the bytes come.
+--- Handshakes: versions, protocols and names, with the bytes in pieces of any size.
 
 local tls = require "keywatch.tls"
 

@@ -1,4 +1,4 @@
---- Beside a host that has OpenSSL, too.
+--- In a host that uses OpenSSL itself.
 
 local files = require "spec.support.files"
 local shell = require "spec.support.shell"

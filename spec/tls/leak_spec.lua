@@ -1,5 +1,5 @@
---- Memory after many connections with TLS is what it was after some: full handshakes, resumed ones, refused ones, ones
--- that are given up halfway; and contexts whose files change.
+--- Memory does not grow with the number of TLS connections: full, resumed, refused and abandoned handshakes; and
+-- contexts whose files change.
 --
 -- KW_DOSE=12 makes every dose twelve times as large.
 

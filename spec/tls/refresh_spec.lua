@@ -1,4 +1,4 @@
---- Files that change: the next connection uses the new ones, and the old ones while the new ones will not do.
+--- Files that change: the next connection uses the new files; or the old ones, if the new ones are unusable.
 
 local tls = require "keywatch.tls"
 

@@ -1,4 +1,4 @@
---- Certificates of our own making (auto-tls).
+--- Self-signed certificates (auto-tls).
 
 local tls = require "keywatch.tls"
 
@@ -51,7 +51,7 @@ describe("a self-signed certificate", function()
 
   it("has a file with its key that only its user can read, with any umask", function()
     local cert, key = scratch .. "/cert.pem", scratch .. "/key.pem"
-    shell.must("umask 0; : >" .. key .. ".new; : >" .. key) -- left by somebody
+    shell.must("umask 0; : >" .. key .. ".new; : >" .. key) -- leftover files
     assert.is_true(tls.self_sign { hosts = "localhost", directory = scratch })
     assert.equal("600 644", shell.must(("stat -c %%a %s %s | xargs"):format(key, cert)))
     assert.equal("cert.pem\nkey.pem", shell.must("ls " .. scratch))

@@ -1,4 +1,4 @@
---- Certificates that are refused, by clients and by servers, and what is said of them.
+--- Certificates that are refused by clients and by servers, and the errors about them.
 
 local tls = require "keywatch.tls"
 

@@ -1,4 +1,5 @@
---- Connections that are dialed, and names that are looked up. Of the former the engine of probe builds has clients.
+--- Connections that are dialed, and names that are looked up. The engine of probe builds has clients for the
+-- connections.
 
 local uv = require "keywatch.uv"
 

@@ -1,4 +1,4 @@
---- Listeners: where they listen, what keeps them from it, and how long what they have made lives.
+--- Listeners: their addresses, their errors, and the lifetime of accepted connections.
 
 local uv = require "keywatch.uv"
 

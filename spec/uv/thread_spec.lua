@@ -1,4 +1,4 @@
---- A thread with a Lua state of its own, below the server that it is made for.
+--- A thread with a Lua state of its own, for the server in a thread.
 
 local uv = require "keywatch.uv"
 

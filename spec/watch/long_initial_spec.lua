@@ -1,5 +1,5 @@
---- Watches with initial, of a store in which a page of what exists takes more than one turn: much was put since. In a
--- task the page is read in turns, and the reader waits as for an event.
+--- Watches with `initial`, of a store in which reading a page of existing keys takes more than one turn, because of
+-- many later puts. In a task the page is read in turns, and the reader waits as for an event.
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"

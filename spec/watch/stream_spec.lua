@@ -1,4 +1,4 @@
---- Many watchers that share one outlet, as on a server's stream. Only probe builds can open one.
+--- Many watchers that share one outlet, as on a server's stream. Only for probe builds.
 
 local keywatch = require "keywatch"
 

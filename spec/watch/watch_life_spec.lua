@@ -1,4 +1,4 @@
---- The life of a watch: closed, forgotten, outlived by its store or not, and how it goes with the program that has it.
+--- The life of a watch: closed, collected, before and after its store, and at the end of its program.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
@@ -250,7 +250,7 @@ end)
 
 describe("watches and tasks", function()
   it("leave no memory behind", function()
-    if not probe then return end -- nobody counts
+    if not probe then return end -- no counter of memory
     keywatch.sleep(0.001) -- the loop stays
     local base = live()
     for i = 1, 10 do

@@ -1,4 +1,4 @@
---- Misuse of watches: what cannot be meant raises, in words that help, and changes nothing.
+--- Misuse of watches: invalid arguments raise a helpful error, and change nothing.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"

@@ -1,4 +1,4 @@
---- Marks of progress: those that come by themselves, and those that sync asks for.
+--- Progress: periodic marks, and those that sync requests.
 
 local keywatch = require "keywatch"
 
@@ -9,7 +9,7 @@ local resident = require "spec.support.resident"
 
 local drain = events.drain
 
---- A store that has come to revision 4.
+--- Returns a store at revision 4.
 local function store_with_keys(opts) return events.fill(keywatch.open(opts or { now = 0 })) end
 
 local function with_store(fn) return function() fn(store_with_keys()) end end

@@ -1,4 +1,4 @@
---- The ways to read a watch: next, batch and events, at once or after waiting, by one or by many.
+--- Reading a watch: by next, batch and events, at once or after waiting, by one reader or many.
 
 local keywatch = require "keywatch"
 
@@ -8,7 +8,7 @@ local program = require "spec.support.program"
 
 local drain = events.drain
 
---- A store that has come to revision 4.
+--- Returns a store at revision 4.
 local function store_with_keys(opts) return events.fill(keywatch.open(opts or { now = 0 })) end
 
 --- A watch that has failed.

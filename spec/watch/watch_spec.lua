@@ -1,4 +1,4 @@
---- What a watch delivers, and how it is read.
+--- The events of a watch, and the ways to read them.
 
 local keywatch = require "keywatch"
 local core = require "keywatch.core"
@@ -8,7 +8,7 @@ local events = require "spec.support.events"
 
 local drain = events.drain
 
---- A store that has come to revision 4: "a" was put twice, "b" once.
+--- Returns a store at revision 4: "a" was put twice, "b" once.
 local function store_with_keys(opts) return events.fill(keywatch.open(opts or { now = 0 })) end
 
 local function with_store(fn) return function() fn(store_with_keys()) end end

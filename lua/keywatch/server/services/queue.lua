@@ -165,7 +165,7 @@ local function leave(waiter)
   if queue.count == 0 then finish(queue) end
 end
 
---- Passes an error to all current waiters, the oldest first. Waiters that arrive during the call get only the next error.
+--- Passes an error to all current waiters, the oldest first. Waiters that arrive during it get only the next error.
 -- Returns false if there are no waiters.
 local function fail_all(queue, err)
   local count = #queue.waiters.heap
