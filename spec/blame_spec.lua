@@ -42,7 +42,7 @@ local function options(...)
   return kind(nil, 5, "x", { colour = 1 }, { timeout = "x" }, { timeout = nan }, { deadline = nan }, { 1 }, ...)
 end
 
--- What a store and a client have alike.
+-- Calls that stores and clients have in common.
 local FACE = {
   get = { key, options({ revision = -1 }) },
   exists = { key, options({ revision = -1 }, { keys_only = true }, { prefix = true }) },
@@ -266,7 +266,7 @@ local function shown(value)
   return "{ " .. table.concat(parts, ", ") .. " }"
 end
 
---- What is wrong with what was raised; nil if nothing is.
+--- Returns a text about a violation in a raised error; nil if there is none.
 local function trouble(ok, err, name)
   if ok then return "nothing was raised" end
   if type(err) ~= "string" then return "what was raised is no text: " .. tostring(err) end
@@ -278,7 +278,7 @@ local function trouble(ok, err, name)
   if not is_named then return "it does not name the function: " .. err end
 end
 
---- Calls everything that the signatures name with everything that they refuse. Returns what is wrong.
+--- Calls all functions in the signatures with all arguments that they refuse. Returns a list of violations.
 local function misuse_all(object, signatures, is_module)
   local found = {}
   for name, arguments in pairs(signatures) do
@@ -888,7 +888,7 @@ describe("a usage error is raised at the caller's line:", function()
     local rule = world:fault { "hang" }
     assert.equal("", misuse_all(rule, RULE))
     assert.equal("", misuse_all(world.server, WORLD_SERVER))
-    assert.equal("", misuse_all(keywatch, { -- what a world does not have
+    assert.equal("", misuse_all(keywatch, { -- functions that a world does not have
       open = { kind({}, { path = "/no/where", now = 1 }) },
       signals = { kind("", { "INT" }) }, driver = { kind(nil, "uv") },
       serve = { kind("", { thread = true }) },

@@ -319,7 +319,7 @@ describe("a call", function()
   describe("that is over", function()
     local function is_cancellation(err) return type(err) == "table" and err.code == "cancelled" end
 
-    --- What a handler runs into, with `wait` as its body, when `leave` was called while it waits.
+    --- Returns the error of a handler with the body `wait`, when `leave` is called during the wait.
     local function end_of(wait, leave, metadata)
       local has_begun, err, again
       local path = mount_stream(function(call)

@@ -32,7 +32,7 @@ return function(manager, suffix)
 end
 ]]
 
--- A controller file without keys: it says what comes to it.
+-- A controller file without keys: it prints its requests.
 local TICKER = [[
 local controller = require "keywatch.controller"
 return function(manager)

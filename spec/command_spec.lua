@@ -95,7 +95,7 @@ describe("keywatch serve", function()
 
   local function write(name, text) return files.write(scratch .. "/" .. name, text) end
 
-  --- Whether a server accepts there.
+  --- True if a server accepts connections there.
   local function is_open(address)
     local handle, result
     local function on_connect(err) result = err or "open" end

@@ -17,7 +17,7 @@ describe("keywatch serve", function()
 
   command.with_tests()
 
-  --- Runs it behind another program, with some data directory. Returns its status, and what it has said.
+  --- Runs it behind another program, with some data directory. Returns the status and the output.
   local function run(before, ...)
     local argv = before
     local own = { vm.interpreter, luv.cwd() .. "/bin/keywatch", "serve", "--listen-client-urls", HTTP, ... }

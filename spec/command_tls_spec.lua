@@ -32,7 +32,7 @@ describe("keywatch serve with TLS", function()
 
   local stop = command.stop
 
-  --- What a new connection comes to: true, or the text of the failure.
+  --- Makes a new connection. Returns true, or the text of the failure.
   local function try(url, options) return trial.try(url, options or { ca = ca }) end
 
   local function write(text) return files.write(directory.new() .. "/file", text) end

@@ -304,7 +304,7 @@ describe("the pages #once", function()
     end)
   end
 
-  --- What is wrong with a link, or nil.
+  --- Returns a text about a broken link, or nil.
   local function trouble_with(page, target)
     if target:find("^https://") then return nil end
     local file, anchor = target:match("^([^#]*)#?(.*)$")

@@ -165,7 +165,7 @@ local OWNERS = {
   ["a client in virtual time"] = virtual_client,
 }
 
---- Returns a namespace in which there is what the owner has.
+--- Returns a namespace with the content of its owner.
 local function namespace_of(owner)
   local space = owner:namespace("x/")
   for _ = 1, 8 do assert(space:put("a", "")) end
@@ -214,7 +214,7 @@ local function shown(ok, n, first, second)
   return ("%d results: %s, %s"):format(n, tostring(first), tostring(second))
 end
 
---- Calls every method of an object. Returns what is wrong.
+--- Calls every method of an object. Returns a list of violations.
 local function walk(object)
   local wrong = {}
   local function note(name, ...) wrong[#wrong + 1] = name .. ": " .. shown(...) end

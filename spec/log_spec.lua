@@ -21,7 +21,7 @@ end
 
 local written -- to stderr
 
---- For the block of tests that it is called in: what they write to stderr is in `written`.
+--- For the calling block of tests: `written` has the output to stderr.
 local function with_stderr()
   local stderr
 

@@ -37,7 +37,7 @@ describe("middleware", function()
 
   local function note(...) table.insert(seen, table.concat({ ... }, " ")) end
 
-  --- Middleware that writes down what it sees.
+  --- Returns middleware that records its calls.
   local function use_notes(name)
     server:use {
       before = function(call)

@@ -8,7 +8,7 @@ local luv = require "spec.support.luv"
 local program = require "spec.support.program"
 local rpc = require "spec.support.rpc"
 
-local SECONDS = 120 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which a wait fails
 local LOCAL = "http://127.0.0.1:0"
 local STATUS = "/etcdserverpb.Maintenance/Status"
 local MEMBER_ID, CLUSTER_ID = "10276657743932975437", "14841639068965178418" -- etcd's, with the same defaults
@@ -18,7 +18,7 @@ local function id(text)
   return core.decode("ResponseHeader", core.encode("ResponseHeader", { member_id = text })).member_id
 end
 
---- Turns both loops until something is so.
+--- Turns both loops until is_so() is true.
 local function wait(is_so)
   local deadline = keywatch.now() + SECONDS
   while not is_so() do

@@ -11,7 +11,7 @@ local program = require "spec.support.program"
 local rpc = require "spec.support.rpc"
 local shell = require "spec.support.shell"
 
-local SECONDS = 60 -- after which what is waited for is taken for something that never comes
+local SECONDS = 60 -- after which a wait fails
 local LOCAL = "http://127.0.0.1:0"
 local THREADS = 20
 

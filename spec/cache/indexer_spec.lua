@@ -421,7 +421,7 @@ describe("indexes at random", function()
     end,
   }
 
-  --- What a naive model says: by value, the keys of its objects.
+  --- Returns the index of a naive model: by value, the keys of its objects.
   local function model_of(state, fn)
     local model = {}
     for key, object in pairs(state) do

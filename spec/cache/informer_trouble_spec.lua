@@ -330,7 +330,7 @@ describe("a handler", function()
     for i = 2, #log do assert.is_true(log[i - 1] < log[i], table.concat(log, " ")) end
   end))
 
-  local LIVES = { { "v" }, { "bad" }, { "v", "w" }, { "bad", "v" }, { "v", "bad" } } -- values of a key until it is gone
+  local LIVES = { { "v" }, { "bad" }, { "v", "w" }, { "bad", "v" }, { "v", "bad" } } -- values before the delete
 
   --- A handler with these functions hangs, in its initial walk or later, and then continues.
   local function hang(names, policy, is_late)

@@ -259,7 +259,7 @@ describe("a table of a cache", function()
     t = nil -- luacheck: ignore
     for _ = 1, 4 do
       collectgarbage()
-      keywatch.run(turn) -- ends the watch of a table that is gone
+      keywatch.run(turn) -- ends the watch of a collected table
     end
     assert.same({}, gone)
   end)

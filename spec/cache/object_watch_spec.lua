@@ -76,7 +76,7 @@ local function open_at(x, opts, key)
   return close_later(assert(x:object_watch(key or "/a/", opts)))
 end
 
---- The same with JSON and a selector of fields, which is "n=1" unless it is said.
+--- The same with JSON and a selector of fields, by default "n=1".
 local function open_shared(x, opts, fields)
   local own = { codec = "json", fields = fields or "n=1" }
   for name, value in pairs(opts or {}) do own[name] = value end
@@ -116,7 +116,7 @@ for name, door in pairs(doors) do
     local function put(key, value) return note(key, assert(writer:put(key, value)).revision) end
     local function delete(key) return note(key, assert(writer:delete(key)).revision) end
 
-    --- Opens an object watch. A cache has what was written before.
+    --- Opens an object watch. A cache already has the earlier writes.
     local function open(of, ...)
       if name == "cache" then assert(x:wait_for(last, PATIENCE)) end
       return open_at(of, ...)
@@ -148,7 +148,7 @@ for name, door in pairs(doors) do
         version = 2, lease = 0 }, watch:next(PATIENCE))
     end)
 
-    -- What comes of a wish: 1 matches. Alone by a function, and shared by a selector.
+    -- Events by the value: 1 matches. Not shared with a function, shared with a selector.
     for how, wish in pairs {
       where = { codec = "json", where = function(object) return object.n == 1 end },
       fields = { codec = "json", fields = "n=1" },
@@ -587,7 +587,7 @@ describe("an object watch", function()
 
   it("mixes keys and selectors", function()
     local function pod(node) return json { metadata = { name = "x" }, spec = { nodeName = node } } end
-    -- Key, is_prefix, selector, and what comes of: n1 -> n2 -> n1 -> deleted, of /a/1; and n1 of /a/2.
+    -- Key, is_prefix, selector, and the events for n1 -> n2 -> n1 -> deleted of /a/1, and n1 of /a/2.
     for i, case in ipairs {
       { "/a/1", false, nil, "added modified modified deleted" },
       { "/a/1", false, "spec.nodeName=n1", "added deleted added deleted" },

@@ -12,7 +12,7 @@ local function fields(given) return keywatch.selector(given, { kind = "fields" }
 --- An object with labels.
 local function labelled(found) return { metadata = { labels = found } } end
 
---- What is wrong with the text of a selector.
+--- Returns the error of a selector's text.
 local function refusal(make, given)
   local ok, err = pcall(make, given)
   assert.is_false(ok)

@@ -62,7 +62,7 @@ describe("a client with a user", function()
     assert.same({ code, message }, { err.code, err.message })
   end
 
-  --- Runs functions side by side; returns what each has returned first, or raises what it failed with.
+  --- Runs functions concurrently. Returns the first result of each, or raises an error.
   local function together(fns)
     local results = {}
     keywatch.run(function()

@@ -615,9 +615,9 @@ describe("collecting #plain", function()
   network.in_virtual_time(set_world)
 
   local function collect()
-    if jit then jit.flush() end -- what was compiled holds on to what it has seen
+    if jit then jit.flush() end -- compiled code references objects
     collectgarbage()
-    collectgarbage() -- what the first one finalized
+    collectgarbage() -- objects that the first collection has finalized
   end
 
   local CREATED = { created = true, watch_id = 0 }

@@ -61,7 +61,7 @@ local function connect(peers, options)
   return network.connect(urls, all)
 end
 
---- A member that serves, with what is changed.
+--- Returns the behaviours of a working member, with changes.
 local function member(changes)
   local behaviours = { [RANGE] = FOUND, [PUT] = { "reply", { header = HEADER } }, [STATUS] = LED, [WATCH] = WATCHED }
   for path, behaviour in pairs(changes or {}) do behaviours[path] = behaviour end
@@ -370,7 +370,7 @@ describe("a member without a leader #plain", function()
     for _, path in ipairs { RANGE, PUT, WATCH } do
       assert.equal("true", peer:calls_of(path)[1].headers.hasleader, path)
     end
-    -- What a member can answer by itself requires none.
+    -- Requests that a member can answer alone require no leader.
     assert(client:get("k", { serializable = true }))
     assert(client:range("k", { serializable = true }))
     assert(client:status())

@@ -47,7 +47,7 @@ local function new_round(number, n)
   }, round)
 end
 
--- {====== What is done ======
+-- {====== Requests ======
 
 local act = {}
 

@@ -36,7 +36,7 @@ local GOOD = {
   ]],
 }
 
--- What a client can ask for. Each returns nil and an error.
+-- Requests of a client. Each returns nil and an error.
 local ASKING = {
   get = function(client) return client:get("a") end,
   range = function(client) return client:range("a", { prefix = true }) end,
@@ -117,7 +117,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
   -- {====== Answers ======
 
   describe("with malformed answers", function()
-    -- By what the server does: the code, and words of the message.
+    -- By the behaviour of the server: the code, and a part of the message.
     local CASES = {
       { "ends without a message", { "messages", {} }, "internal", "the server has answered without a message",
         of = "unary" },

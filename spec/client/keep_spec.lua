@@ -19,7 +19,7 @@ local SEED, IS_FAST, PATIENCE, await = network.SEED, network.IS_FAST, network.PA
 local SHORT = 2 -- seconds: the shortest lease that servers grant
 local LONG = 600
 
---- Checks that a lease is lost, or becomes so, and says why: in a text that begins so, if `why` is given.
+--- Checks that a lease is lost, now or soon, with a reason that begins with `why`, if given.
 local function expect_lost(lease, why)
   local err = assert(lease:wait_lost(PATIENCE))
   assert.equal("lost", err.code)

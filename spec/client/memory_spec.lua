@@ -105,7 +105,7 @@ end
 
 local function is_done(self) return (select(2, self.server.client:state())) end
 
---- What the owner of a connection does when something on it has ended.
+--- Handles ended calls and connections, like the owner of a connection.
 local function attend(self)
   local client = self.server.client
   for number in client.next, client do
@@ -151,7 +151,7 @@ function world:repair()
   error("an event is missing")
 end
 
---- Each revision once, in order. What has two pieces has two events.
+--- Checks that each revision was received once, in order. A revision in two pieces has two events.
 function world:check()
   self.last = self.last + 1
   self:repair()
@@ -176,7 +176,7 @@ end
 
 --- Tries a thing for every allocation that can fail in it.
 local function try_all(try)
-  try(PAST) -- what is kept for the next one is there
+  try(PAST) -- fills caches for later calls
   starve.try_each(try)
 end
 

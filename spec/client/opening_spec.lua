@@ -9,7 +9,7 @@ local PATIENCE = network.PATIENCE
 local SHORT = 0.1 -- seconds: less than it takes until the server is back
 local RANGE, WATCH = "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch"
 
--- Requests of a client have little time: what has no timeout of its own must not take that one.
+-- Requests of this client have a short timeout: calls without a timeout must not use it.
 local OPTIONS = {
   connect_timeout = 1, keepalive = 0.1, keepalive_timeout = 0.3, timeout = SHORT,
   backoff = { first = 0.01, longest = 0.05 },

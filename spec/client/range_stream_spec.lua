@@ -17,7 +17,7 @@ local UNIMPLEMENTED, UNAVAILABLE = 12, 14
 local KIB = 1024
 
 local function collect()
-  if rawget(_G, "jit") then jit.flush() end -- what was compiled holds on to what it has seen
+  if rawget(_G, "jit") then jit.flush() end -- compiled code references objects
   collectgarbage()
   collectgarbage()
 end

@@ -7,12 +7,12 @@ local dose = require "spec.support.dose"
 local network = require "spec.support.network"
 local new_random = require("spec.support.random").new
 
-local SECONDS = 30 -- for what is certain to come
+local SECONDS = 30 -- for an event that must arrive
 local N = dose.is_small and 1100 or 2300 -- keys that exist, on several pages
 local PUTS = 300
 local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 
---- Reads a watch in one of these ways until `stop` is closed. Calls note(event) with what it was handed.
+--- Reads a watch in one of these ways until `stop` is closed. Calls note(event) for each event.
 local READERS = {
   function(random, watch, _, note)
     while true do note(watch:next(random:one_in(2) and 0.002 or nil)) end

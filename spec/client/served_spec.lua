@@ -419,7 +419,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
   end)
 
   describe("with a usage error", function()
-    --- Checks that fn raises an error with these words at its own line.
+    --- Checks that fn raises an error with this text at its own line.
     local function misuse(fn, words)
       local line = debug.getinfo(fn, "S").linedefined
       local ok, err = pcall(fn)

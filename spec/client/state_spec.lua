@@ -20,7 +20,7 @@ local OPTIONS = {
   backoff = { first = 0.01, longest = 0.05 },
 }
 
---- A client, and the list of states that its hook got. `act`, if given, is what the hook does then.
+--- Returns a client, and the list of states that its hook has received. The hook calls `act`, if given.
 local function observed(urls, act, options)
   local received = {}
   local all = { on_state = function(state)

@@ -58,7 +58,7 @@ describe("a get of a client #once", function()
       local all = counts_of(child:stderr())
       assert.equal(2, #all)
       for _, one in ipairs(all) do
-        assert.is_true(one.counts.sendmsg >= GETS) -- the trace is what it is taken for
+        assert.is_true(one.counts.sendmsg >= GETS) -- the trace has the calls of the client
         local received = {}
         for name, n in pairs(one.counts) do received[#received + 1] = name .. " " .. n end
         assert(one.sum <= LIMIT * GETS, ("%d calls: %s"):format(one.sum, table.concat(received, ", ")))

@@ -11,7 +11,7 @@ local program = require "spec.support.program"
 local proxy = require "spec.support.proxy"
 
 local ANY = "https://127.0.0.1:0"
-local ENOUGH = 60 -- seconds, for what comes by itself
+local ENOUGH = 60 -- seconds, for events that arrive without a request
 
 local opened = {} -- by the test
 

@@ -12,7 +12,7 @@ local within = require "spec.support.within"
 local SEED = tonumber(os.getenv("KW_SEED")) or os.time()
 local STRIDE = dose.is_small and 13 or 3 -- bytes between two cuts
 local PREFACE = 24 -- bytes that a client begins with: no request is in them
-local PATIENCE = 600 -- seconds for what is certain to come
+local PATIENCE = 600 -- seconds for an event that must arrive
 
 --- Cuts the next connection of a world after `n` bytes in one direction ("up" to the server, or "down"). Returns a
 -- function that ends the plan, and returns how many bytes were to pass.

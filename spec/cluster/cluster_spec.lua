@@ -16,7 +16,7 @@ local OPTIONS = { connect_timeout = 0.5, keepalive = 0.2, keepalive_timeout = 0.
 local KINDS = { kv = true, watcher = true, cache = true, informer = true, locks = true, leases = true, transfers = true,
   elections = true }
 
--- What the clients have in addition. Each begins with another member.
+-- Additional options of the clients. Each begins with another member.
 local CLIENTS = { {}, { prefer = "any" }, { prefer = "fastest", sync_endpoints = 1 } }
 
 --- What must have happened, or the run shows nothing.

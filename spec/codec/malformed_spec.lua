@@ -69,7 +69,7 @@ describe("malformed bytes", function()
     refuses("PutRequest", "0a0261")
     refuses("PutRequest", "0affffffff0f61")
     refuses("PutRequest", "0affffffffffffffffff0161")
-    refuses("PutRequest", "fa010261") -- also of what is unknown
+    refuses("PutRequest", "fa010261") -- also in unknown fields
     refuses("WatchRequest", "0a040a0366 6f")
     refuses("WatchCreateRequest", "2a03 0001")
   end)

@@ -23,7 +23,7 @@ local function schema_lines()
   return table.concat(lines, "\n") .. "\n"
 end
 
---- What protobuf says to each of a list of { name, bytes }.
+--- Returns protobuf's verdict for each item of a list of { name, bytes }.
 local function ask(cases)
   local lines = { schema_lines() }
   for _, case in ipairs(cases) do lines[#lines + 1] = ("decode %s %s\n"):format(case[1], wire.hex(case[2])) end
@@ -69,7 +69,7 @@ local function compare(cases)
   return good
 end
 
---- Bytes that were a message, with something put in, left out, changed or said twice.
+--- Returns the bytes of a message in which a part is inserted, removed, changed or repeated.
 local function mutate(random, bytes)
   local at, len = random:between(0, #bytes), random:between(0, 4)
   local before, here, after = bytes:sub(1, at), bytes:sub(at + 1, at + len), bytes:sub(at + 1 + len)

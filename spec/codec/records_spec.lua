@@ -40,7 +40,7 @@ local KEPT = { "KeyValue", "ResponseHeader", "RangeRequest", "RangeResponse", "P
 local TARGETS = { VERSION = "version", CREATE = "create_revision", MOD = "mod_revision", VALUE = "value",
   LEASE = "lease" }
 
---- What was given for another target than the one that is asked for.
+--- Removes the values of other targets than that of a compare.
 local function settle_compare(message)
   local meant = TARGETS[message.target or "VERSION"]
   for _, member in pairs(TARGETS) do
@@ -48,7 +48,7 @@ local function settle_compare(message)
   end
 end
 
---- What a record makes of a message.
+--- Returns a message after its way through a record.
 local function keep(name, message, is_inner)
   for _, left_out in ipairs(LEFT_OUT[name] or {}) do message[left_out] = nil end
   if REPLIES[name] then

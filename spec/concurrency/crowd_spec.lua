@@ -8,7 +8,7 @@ local owners = require "spec.support.owners"
 local test = owners.test
 
 local MANY = 60
-local SECONDS = 60 -- for what is certain to come
+local SECONDS = 60 -- for an event that must arrive
 
 --- Begins calls of `take` in sessions of their own, and waits until all of them have their keys. Returns entries with
 -- session and task; the number of each call goes to the list `order` when it has its turn.

@@ -6,7 +6,7 @@ local owners = require "spec.support.owners"
 
 local test = owners.test
 
-local SECONDS = 30 -- for what is certain to come
+local SECONDS = 30 -- for an event that must arrive
 
 describe("A fence", function()
   owners.each(function(with)
@@ -104,7 +104,7 @@ describe("A fence", function()
       assert.equal("lost", answer.code(both:put("k", "2")))
       assert.equal("lost", answer.code(fence:lock("never")))
       assert.same({}, owners.keys(with.other, "never/"))
-      assert.is_true(leadership:resign()) -- what was taken can be given back
+      assert.is_true(leadership:resign()) -- a leadership can be released
       assert.is_true(inner:unlock())
     end)
 

@@ -8,7 +8,7 @@ local owners = require "spec.support.owners"
 
 local test = owners.test
 
-local SECONDS = 30 -- for what is certain to come
+local SECONDS = 30 -- for an event that must arrive
 
 describe("A lock", function()
   owners.each(function(with)

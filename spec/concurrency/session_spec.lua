@@ -9,7 +9,7 @@ local owners = require "spec.support.owners"
 
 local test = owners.test
 
-local SECONDS = 30 -- for what is certain to come
+local SECONDS = 30 -- for an event that must arrive
 
 describe("The default session of a store", function()
   test("does not keep a store alive that the program has dropped", function()
@@ -156,7 +156,7 @@ describe("A session", function()
         local ok, got, err = task:join(SECONDS)
         assert.same({ true, nil, "lost" }, { ok, got, err.code })
       end
-      session.lease:keep() -- what was lost stays lost
+      session.lease:keep() -- a lost lease stays lost
       assert.same({ "lost", false }, { session:error().code, lock:is_held() })
       assert.is_true(session:close())
       assert.same({}, with.owner:leases())

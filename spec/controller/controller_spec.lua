@@ -11,7 +11,7 @@ local within = require "spec.support.within"
 
 local running = {} -- controllers, to be stopped at the end of the test
 
---- Returns a controller over a channel, that calls reconcile for what is sent. It is started.
+--- Returns a started controller over a channel that calls reconcile for each value.
 local function start(reconcile, opts)
   local channel = keywatch.channel(1000)
   local all = { name = "c", sources = { channel }, reconcile = reconcile }

@@ -57,7 +57,7 @@ local function elector(store, id, opts)
   return self, seen
 end
 
---- Two electors of the same election, of clients of their own; and what the first one has seen.
+--- Returns two electors of the same election, with separate clients; and the calls of the first one.
 local function two(world, opts_a, opts_b)
   local a, seen = elector(world:client(), "a", opts_a)
   return a, elector(world:client(), "b", opts_b), seen

@@ -6,7 +6,7 @@ local keywatch = require "keywatch"
 local resident = require "spec.support.resident"
 local within = require "spec.support.within"
 
---- What a limiter answers to so many failures of an item.
+--- Returns the delays of a limiter for n failures of an item.
 local function series(limiter, item, n)
   local list = {}
   for i = 1, n do list[i] = limiter:when(item) end
@@ -83,7 +83,7 @@ describe("a bucket", function()
     for i = 1, 5 do assert.is_true(math.abs(limiter:when(i) - i / 10) < 1e-9) end
     limiter:forget("one")
     assert.equal(0, limiter:retries("one"))
-    keywatch.sleep(0.5) -- what was promised is over
+    keywatch.sleep(0.5) -- the promised time is over
     assert.is_true(math.abs(limiter:when("one") - 0.1) < 1e-9)
     keywatch.sleep(1000) -- it is full, and not fuller
     assert.same({ 0, 0, 0 }, series(limiter, "one", 3))

@@ -44,7 +44,7 @@ local function managed(fn, opts)
   return timed(function(world, client) fn(new_manager { store = client }, {}, client, world) end, opts)
 end
 
---- A component that notes what is done with it in a list. `opts` may have functions in the place of start and stop.
+--- Returns a component that records its calls in a list. `opts` may have functions instead of start and stop.
 local function component(notes, name, opts)
   opts = opts or {}
   return {

@@ -70,7 +70,7 @@ local function delete_children(self, store, have, want)
   return write(self, store, compare, ops)
 end
 
---- Writes the children that are missing, or wrong, if the parent is what it was.
+--- Writes missing and wrong children, if the parent has not changed.
 local function put_children(self, store, key, revision, have, want)
   local ops, compare = {}, { { key = key, mod_revision = revision } }
   for _, child in ipairs(sorted_keys(want)) do

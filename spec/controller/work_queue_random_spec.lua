@@ -252,7 +252,7 @@ local function crowd(seed)
     if dice:one_in(10) then keywatch.spawn(work, 0.1) end
   end
   local rest = keywatch.spawn(work)
-  keywatch.sleep(100) -- what is delayed and what failed has been worked on
+  keywatch.sleep(100) -- delayed and failed items have been worked on
   assert.is_true(queue:drain())
   rest:join()
   keywatch.join(workers)

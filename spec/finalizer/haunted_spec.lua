@@ -9,7 +9,7 @@ local probe = require("keywatch.core").probe
 local directory = require "spec.support.directory"
 local program = require "spec.support.program"
 
-local SECONDS = 900 -- after which a program is taken for one that never ends
+local SECONDS = 900 -- that a program may run
 
 local function expect_well(name)
   local text = 'KW_HAUNTED = "%s" math.randomseed(%d) require "spec.support.%s"'

@@ -19,7 +19,7 @@ local WORK = [[
 
 local NOT_HERE = "keywatch: sleep waits, but the task cannot be suspended here"
 
---- What the texts have said, without positions.
+--- Returns the recorded lines of the texts, without positions.
 local function run(texts)
   local said, errors = nginx_stage.said(texts)
   return (said:gsub("%S+:%d+: ", ""):gsub("(cannot be suspended here)[^\n]*", "%1")), errors

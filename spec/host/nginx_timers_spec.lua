@@ -79,7 +79,7 @@ describe("the timers of workers of nginx #once #peer", function()
       }
       stage:await_each("return home.moves >= 5")
       assert.is_true(stage:ask(stage:workers()[1], "return rounds >= 4000 and ticks > 0"))
-      stage:await_each("return ngx.timer.running_count() <= 1") -- that of the task is gone
+      stage:await_each("return ngx.timer.running_count() <= 1") -- the task's timer has ended
       assert.equal("", stage:troubles())
     end)
 

@@ -9,7 +9,7 @@ local KIB, MIB = 1024, 1024 * 1024
 
 -- csrc/rpc/server.h: what all connections may hold, and each beside that.
 local QUOTA, BASE = 512 * MIB, 16 * KIB
-local SLACK = 64 * MIB -- what the allocator does not give back at once
+local SLACK = 64 * MIB -- memory that the allocator keeps
 
 describe("a server with clients that take much memory #once #slow", function()
   local siege

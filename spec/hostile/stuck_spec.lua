@@ -12,7 +12,7 @@ local KIB, MIB = 1024, 1024 * 1024
 -- csrc/h2/session.c: what is framed, and what waits to be, before requests wait in turn. One answer may go beyond that,
 -- but its large values are not copied: they lie in the store.
 local MAX_FRAMED, MAX_QUEUED = 256 * KIB, 4 * MIB
-local SLACK = 8 * MIB -- what the allocator does not give back at once
+local SLACK = 8 * MIB -- memory that the allocator keeps
 local MOST = MAX_FRAMED + MAX_QUEUED + SLACK
 
 local KEYS, VALUE_BYTES = 100, 200000 -- 20 MB, more than the kernel keeps for two ends of a connection

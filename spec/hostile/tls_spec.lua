@@ -77,7 +77,7 @@ describe("a server with TLS #slow", function()
     luv.run("nowait")
   end)
 
-  --- An attacker without TLS. What comes is in `rest`.
+  --- Returns an attacker without TLS. Received bytes are in `rest`.
   local function plain(bytes)
     local attacker = raw.connect(port, { is_silent = true, text = true })
     table.insert(attackers, attacker)
@@ -252,7 +252,7 @@ describe("a server with TLS #slow", function()
       it("ends it after a fatal alert of the client, in " .. version, function()
         serve { log_level = "debug" }
         local attacker = served(version)
-        attacker.handle.channel:feed(record(DATA, ("x"):rep(100))) -- that is what it complains of
+        attacker.handle.channel:feed(record(DATA, ("x"):rep(100))) -- the cause of the error
         attacker.handle.channel:read()
         attacker.handle:flush()
         attacker:await_end()

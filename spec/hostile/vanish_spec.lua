@@ -5,8 +5,8 @@ local frame = require "spec.support.frame"
 local raw = require "spec.support.raw"
 
 local KIB, MIB = 1024, 1024 * 1024
-local CONNECTION = 32 * KIB -- one that has said little
-local SLACK = 8 * MIB       -- what the allocator does not give back at once
+local CONNECTION = 32 * KIB -- of a client that has sent little
+local SLACK = 8 * MIB       -- memory that the allocator keeps
 local AT_ONCE = 100         -- connections
 
 describe("a server whose clients vanish #once", function()

@@ -9,7 +9,7 @@ local owners = require "spec.support.owners"
 local LOCK, UNLOCK = "/v3lockpb.Lock/Lock", "/v3lockpb.Lock/Unlock"
 local CAMPAIGN, PROCLAIM = "/v3electionpb.Election/Campaign", "/v3electionpb.Election/Proclaim"
 local RESIGN, LEADER = "/v3electionpb.Election/Resign", "/v3electionpb.Election/Leader"
-local SECONDS = 30 -- for what is certain to come
+local SECONDS = 30 -- for an event that must arrive
 
 describe("keywatch and etcdctl #once", function()
   local ctl = etcdctl.with_server()

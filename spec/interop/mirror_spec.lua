@@ -33,7 +33,7 @@ describe("A server and etcd #once", function()
       local function expect(what)
         seen:expect("^" .. what:gsub("MIRROR/", (mirrored:gsub("%-", "%%%%-"))))
       end
-      expect("PUT\nMIRROR/a\n1\nPUT\nMIRROR/b\n2\n") -- what was there before
+      expect("PUT\nMIRROR/a\n1\nPUT\nMIRROR/b\n2\n") -- existing keys
       source:must { "put", prefix .. "c", "4" }
       expect("PUT\nMIRROR/c\n4\n")
       source:must { "del", prefix .. "a" }

@@ -38,7 +38,7 @@ describe("a server", function()
       if client then client:stop() end
     end)
 
-    -- Numbers that a VM may not have, and what is hard on memory.
+    -- Numbers that a VM may not represent, and requests that need much memory.
     for _, case in ipairs { "put_and_get", "lease_ids", "status_and_members", "alarm", "oversized_message",
       "calls_cancelled", "watch_cancelled", "watch_many_on_one_stream", "watch_slow_reader",
       "streams_many_on_one_channel" } do

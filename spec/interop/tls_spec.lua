@@ -23,7 +23,7 @@ local function identity(ca, name)
   return { ca = path(ca .. ".pem"), cert = name and path(name .. ".pem"), key = name and path(name .. ".key") }
 end
 
---- What a server is started with, so that it has TLS; and if `is_mutual`, so that it wants certificates of clients.
+--- Starts a server with TLS; with `is_mutual`, one that requires client certificates.
 local function start(is_mutual, kind)
   local options = { is_tls = true, kind = kind }
   if is_mutual then
@@ -70,7 +70,7 @@ end
 
 -- Clients that are not ------------------------------------------------------------------------------------------------
 
-local fails = {} -- each returns what the client says of the failure
+local fails = {} -- each returns the client's text of the failure
 
 function fails.etcdctl(peer, who)
   return etcdctl.new(peer, who):fail { "put", "a", "refused", "--command-timeout", "1s" }
@@ -87,7 +87,7 @@ end
 function fails.Python(peer, who) return ask_why(python.new(peer, who)) end
 function fails.Node(peer, who) return ask_why(node.new(peer, who)) end
 
--- What they say, and what the log of keywatch's server says.
+-- The texts of the clients, and the log of keywatch's server.
 local WRONG_CA = {
   etcdctl = "^context deadline exceeded$",
   Python = "certificate verify failed",

@@ -10,7 +10,7 @@ local paths = pair.paths
 
 local WIDE = 2 ^ 31 - 1
 
---- What a client says that takes answers of any size.
+--- The first bytes of a client that accepts answers of any size.
 local function wide_hello() return h2.hello { initial_window_size = WIDE } .. h2.window(0, WIDE - 65535) end
 
 local function encoded(method, request) return core.encode(pair.request_name(method), request) end

@@ -18,7 +18,7 @@ describe("a client", function()
 
   after_each(function() client:close() end)
 
-  --- Begins a call whose request has gone out.
+  --- Begins a call, and sends its request.
   local function call(is_half_closed)
     local id = client:call("/spec/Call")
     client:send(id, "ask")
@@ -179,7 +179,7 @@ describe("a client", function()
     client:feed(h2.frame("settings", h2.flags.ack, 0, "") .. h2.headers(1, headers()), 0)
     local part = h2.message(("x"):rep(16379))
     local window, n, taken = 2 ^ 20, 0, 0
-    --- What the server may send on the stream, after what the client has said.
+    --- Adds the bytes of received WINDOW_UPDATE frames to the window.
     local function grant()
       for _, frame in ipairs(h2.frames(client:pending())) do
         if frame.type == "window" and frame.id == 1 then window = window + h2.unpack_at(frame.payload, 1, 4) end

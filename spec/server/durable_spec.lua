@@ -67,7 +67,7 @@ describe("a server over a durable store", function()
     host:pump()
   end
 
-  --- What comes of a call that waits until the disk is let go.
+  --- Returns the result of a call that waits until the disk is released.
   local function finish(call, how)
     assert.is_nil((look(call)))
     release(how)
@@ -229,7 +229,7 @@ describe("a server over a durable store", function()
       return call
     end
 
-    --- Lets checkpoints be made. Returns what comes of the call.
+    --- Lets checkpoints be made. Returns the result of the call.
     local function finish_compaction(call)
       probe.hold_checkpoints(store, false)
       repeat host:pump() until look(call)

@@ -86,7 +86,7 @@ end
 
 local function is_alive(raw) return not raw:is_done() end
 
---- Whether the call has ended, and its status.
+--- Returns whether the call has ended, and its status.
 local function outcome(raw)
   local it = raw.reader:stream(1)
   if it.reset and not it.is_ended then return "reset" end

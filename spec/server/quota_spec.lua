@@ -61,7 +61,7 @@ describe("connections together #slow", function()
 
   local function is_cut(raw) return raw:is_done() end
 
-  --- All but the witness leave, and with them what they held.
+  --- Disconnects all clients except the witness. Their memory must be freed.
   local function expect_given_back(before)
     for i = 2, #host.ends do host.ends[i]:close() end
     host.ends = { witness }

@@ -13,7 +13,7 @@ local FIRST_CUT = 1 + tonumber(os.getenv("KW_SEED") or 0) % STRIDE
 
 local CONTINUED = 2 -- the part with header blocks that continue in other frames
 
--- What the client says ---------------------------------------------------------------------------------------
+-- The client's bytes -----------------------------------------------------------------------------------------
 
 local script = {}
 local script_mt = { __index = script }
@@ -218,9 +218,9 @@ local function large_script()
   return s
 end
 
--- What the server answers ------------------------------------------------------------------------------------
+-- The server's answers ---------------------------------------------------------------------------------------
 
---- Only what is said of one watcher has an order.
+--- Only the messages of one watcher have an order.
 local function by_watcher(messages)
   local lists = {}
   for _, message in ipairs(messages) do

@@ -31,7 +31,7 @@ describe("of two streams of a connection #slow", function()
 
   after_each(function() host:close() end)
 
-  --- A call on a new stream whose window is so large. Returns the stream's id.
+  --- Begins a call on a new stream, with `window` more bytes than by default. Returns the stream's id.
   local function call(method, request, window)
     last = last + 2
     raw:send(h2.request(last, paths[method]))

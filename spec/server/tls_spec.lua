@@ -48,7 +48,7 @@ describe("a server with TLS", function()
     return note(assert(keywatch.connect(address, { tls = options or { ca = ca }, timeout = 20, connect_timeout = 20 })))
   end
 
-  --- What a new connection comes to: true, or the text of the failure.
+  --- Makes a new connection. Returns true, or the text of the failure.
   local function try(server, options)
     return trial.try(server:addresses()[1], options or { ca = ca })
   end

@@ -30,7 +30,7 @@ describe("a watch stream", function()
   local function cancel(id) return stream:ask { cancel_request = { watch_id = id } } end
   local function progress() return stream:ask { progress_request = {} } end
 
-  --- One response in one line: what it is, whose, at which revision, and its events.
+  --- Returns a response as one line: its kind, watcher, revision and events.
   local function line(response)
     local words = {}
     for _, flag in ipairs { "created", "canceled", "fragment" } do

@@ -119,7 +119,7 @@ describe("Maintenance", function()
       assert.same({}, alarms {})
     end)
 
-    --- Who has an alarm of a kind, in order.
+    --- Returns the sorted members with an alarm of a kind.
     local function members_of(request)
       local list = {}
       for i, alarm in ipairs(assert(ask("Alarm", request)).alarms or {}) do

@@ -170,7 +170,7 @@ describe("the queue of a contest", function()
       end },
     }
 
-    --- Compares all calls with what the order of keys says.
+    --- Compares all calls with the order of the keys.
     local function compare()
       local has_owner, kept = false, {}
       for _, entry in ipairs(entries) do
@@ -313,14 +313,14 @@ describe("the queue of a contest", function()
     return server
   end
 
-  --- Begins a call of a bare server that waits for the turn of a key. Returns what the handler returns.
+  --- Begins a call of a bare server that waits for the turn of a key. Returns the handler's results.
   local function begin(server, id, prefix, key, created)
     local call = { id = id, path = "/a/" .. id, server = server, method = {}, is_over = false }
     server.calls[id] = call
     return contest.answer_in_turn(server, call, prefix, key, created, function() return "answer of " .. id end)
   end
 
-  --- Ends all calls of a bare server, as if their clients had gone.
+  --- Ends all calls of a bare server, as if their clients had disconnected.
   local function end_calls(server)
     setmetatable({ server = server }, getmetatable(peer.server.dispatcher)):finish_all(1)
   end

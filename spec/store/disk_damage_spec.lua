@@ -207,7 +207,7 @@ describe("a damaged store #slow", function()
 end)
 
 describe("a wrong bit in the database #slow", function()
-  --- Flips so many bits. What is read is right, or refused as corrupt.
+  --- Flips n bits. Every read must be correct, or refused as corrupt.
   local function flip(how, share)
     local seed, n = tonumber(os.getenv("KW_SEED")), dose.of(30, 150)
     local text = "require('spec.support.flips').%s(%q, %d, %d)"

@@ -8,7 +8,7 @@ local keys, keys_of_each = answer.keys, answer.keys_of_each
 
 local function store_of(...) return answer.fill(keywatch.open { now = 0 }, ...) end
 
---- What a loop raises that must raise.
+--- Returns the error of a loop, which must raise.
 local function failure_of(loop)
   local ok, err = pcall(loop)
   assert.is_false(ok)

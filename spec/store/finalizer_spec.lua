@@ -140,7 +140,7 @@ local prelude = ([[
   for _ = 1, 3 do haunt() end
 ]]):gsub("%%d", require("spec.support.dose").is_small and 10 or 15)
 
--- Every call, haunted, must do what it does, and leave its store sound.
+-- Every call, interrupted by finalizers, must have its usual effect, and leave a consistent store.
 local check_calls = [[
   new_stores()
   local rounds = 0

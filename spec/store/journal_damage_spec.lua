@@ -28,7 +28,7 @@ local USED = FRAMES + #STEPS * BLOCK
 
 local files, expected, path
 
---- Takes the files of a store whose steps are in the journal alone, and what is seen of it.
+--- Returns the files of a store whose steps are only in the journal, and its visible state.
 setup(function()
   local original = directory.new()
   local subject = durable.new(original, SMALL_JOURNAL)

@@ -12,7 +12,7 @@ local many_keys = require "spec.support.many_keys"
 local within = require "spec.support.within"
 
 local MANY = probe and 300 or 50000 -- keys: more than one turn visits
-local SECONDS = 30 -- for what is certain to come
+local SECONDS = 30 -- for an event that must arrive
 
 local name = many_keys.name
 

@@ -19,7 +19,7 @@ local PAST = 1000 -- allocations: no request here needs as many
 
 -- Requests: each is prepared whole, so that nothing but the request asks for memory -------------------------
 
-local is_durable = false -- what the stores are
+local is_durable = false -- the kind of the stores
 
 --- A store with `n` keys, some of them under leases, and a history.
 local function new_store(n)
@@ -187,7 +187,7 @@ local function armed(arm, n, act, store)
   return act(store)
 end
 
---- Lets the n-th allocation of a request fail. Returns whether it was come to, and what the request returned or raised.
+--- Lets the n-th allocation of a request fail. Returns true if there was one, and the results or error of the request.
 local function starve(arm, n, act, store)
   collectgarbage("stop")
   local counted = probe.allocations()

@@ -26,7 +26,7 @@ end
 
 local function file(name) return path .. "/" .. name end
 
---- All that happened to a key from a revision on, in words.
+--- Returns the events of a key from a revision on, as a text.
 local function history_of(key, revision, options)
   options = options or {}
   options.start_revision = revision

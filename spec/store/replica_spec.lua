@@ -50,7 +50,7 @@ local function new_mirror(random, options)
     within = everything, -- which keys are followed
     options = options,
     replica = nil,
-    twin = nil, -- what the replica should be
+    twin = nil, -- the expected state of the replica
     history_bytes = options.history_bytes or math.huge,
     base = 0, -- the revision where it began
   }, mirror)
@@ -98,7 +98,7 @@ function mirror:follow(revision)
   end
 end
 
---- What the history from a revision on costs.
+--- Returns the size of the history from a revision on.
 function mirror:cost_from(revision)
   local records = {}
   for _, record in ipairs(self.twin.history) do
@@ -126,7 +126,7 @@ function mirror:learn_compaction()
   expect(status.keys, #self.twin:all_kvs(), "status().keys")
 end
 
---- At every revision that can be read, the replica has what the upstream had.
+--- Checks that at every readable revision the replica has the content of the upstream.
 function mirror:check_against_upstream()
   for revision = self.twin.compact_revision, self.twin.revision do
     local found = assert(self.replica:range("", { prefix = true, revision = revision }))

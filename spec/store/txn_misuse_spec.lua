@@ -15,7 +15,7 @@ local function store_with_keys()
   return store
 end
 
---- The transaction must raise and leave the store as it was. Returns the words.
+--- Expects a transaction to raise without changing the store. Returns the error's text.
 local function refuse(txn, opts)
   local store = store_with_keys()
   local before = state.trace(store)

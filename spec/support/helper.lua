@@ -40,7 +40,7 @@ rawset(_G, "collectgarbage", function(what, ...)
     select("#", unpack({}, 1, SLOTS)) -- writes nil over what earlier calls have left above this one
   end
   collect()
-  return collect() -- what the first one finalized
+  return collect() -- objects that the first collection has finalized
 end)
 
 if os.getenv("KW_PRELOAD") then require("spec.support.luv").os_unsetenv("LD_PRELOAD") end

@@ -12,7 +12,7 @@ local LEFT_BEHIND = "keywatch: a task ignores its cancellation, and each of its 
 
 after_each(function() pcall(keywatch.run, function() end) end) -- whatever a test has left
 
---- What a program has printed, without the traceback of the task that was left behind, which shows where it waits.
+--- Returns the output of a program, without the traceback of the abandoned task, which shows where the task waits.
 local function plain(printed)
   local before, stack, rest = printed:match("^(.-)stack traceback:(.-)\n([^\t].*)$")
   assert.matches("/lua_%w+:%d+: in function", stack)

@@ -310,7 +310,7 @@ describe("a finalizer", function()
       end
     end
 
-    --- Ends the hooks that have not acted: what follows is not looked at.
+    --- Removes the hooks that have not acted: later calls are not examined.
     local function stop(...)
       debug.sethook()
       return ...

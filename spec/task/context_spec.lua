@@ -2,7 +2,7 @@
 
 local program = require "spec.support.program"
 
--- Tries all that waits, and all that does not, and prints what comes of it.
+-- Tries all calls that wait, and all that do not, and prints the results.
 local TRY = [[
   local keywatch = require "keywatch"
   local store = keywatch.open()

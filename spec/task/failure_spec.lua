@@ -18,7 +18,7 @@ local BEFORE = [[
   end
 ]]
 
---- Runs a program, which ends well by default. Returns what it printed.
+--- Runs a program, which must by default succeed. Returns its output.
 local function run(text, expected)
   local status, printed = program.run(BEFORE .. text, 20)
   assert.equal(expected or 0, status, printed)

@@ -50,7 +50,7 @@ local function await_wait(child) await_call(child, "beginning") end
 --- Waits until a process has waited for so long that a signal ends its wait at once.
 local function await_long_wait(child) await_call(child, "long") end
 
---- Interrupts a process when it has said a word, and then waited for long.
+--- Interrupts a process after it has printed a word, and a long wait.
 local function interrupt(child, word)
   child:expect(word or "waiting\n")
   await_long_wait(child)
@@ -98,7 +98,7 @@ describe("Ctrl-C", function()
   local silent
 
   before_each(function()
-    silent = luv.new_tcp() -- takes connections, and never says a word
+    silent = luv.new_tcp() -- accepts connections, and never sends a byte
     assert(silent:bind("127.0.0.1", 0))
     assert(silent:listen(16, function() end))
   end)

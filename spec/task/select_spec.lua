@@ -9,7 +9,7 @@ local program = require "spec.support.program"
 local scheduler = require "spec.support.scheduler"
 local within = require "spec.support.within"
 
-local SECONDS = 30 -- for what is certain to come
+local SECONDS = 30 -- for an event that must arrive
 
 local virtual_time = require "spec.task.virtual_time"
 

@@ -18,7 +18,7 @@ local BEFORE = [[
   end
 ]]
 
---- Runs a program, and compares what it prints and its status, which is 0 by default.
+--- Runs a program, and compares its output and its status, which is 0 by default.
 local function expect(expected, text, status)
   local found, printed = program.run_forking(BEFORE .. text, 20)
   if status then printed = printed:gsub("Terminated\n$", "") end -- the word of sh

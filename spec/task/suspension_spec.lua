@@ -45,7 +45,7 @@ if not jit then -- the other VM can be suspended there
   end
 end
 
---- What a function raises in such a place; nil if it does not.
+--- Returns the error that a function raises in such a place; nil if it raises none.
 local function refusal(place, fn, ...)
   local n, arguments, ok, err = select("#", ...), { ... }, nil, nil
   places[place](function()

@@ -160,7 +160,7 @@ describe("spawn", function()
         end)
       end
       keywatch.sleep(0)
-      keywatch.sleep(0) -- once more, for what the others spawned
+      keywatch.sleep(0) -- again, for tasks that the others have spawned
     end)
     assert.same({ 1, 2, 3, 4, 5, "of 2" }, order)
   end)

@@ -24,7 +24,7 @@ local OUT = {
   { "gets calls that were cancelled, that were late", "the client of the spec has the system's clock" },
 }
 
---- Keeps what is left out from being declared.
+--- Wraps a function that declares tests: skips the excluded ones.
 local function filtered(declare)
   return function(name, fn)
     for _, row in ipairs(OUT) do

@@ -137,7 +137,7 @@ describe("a server of a world", function()
       end)
     end)
 
-    --- Who judges that the error was this one.
+    --- Returns a judge that expects this error.
     local function fails_with(code)
       return function(values, err, name) assert.same({ code }, { err and err.code, values }, name) end
     end

@@ -26,7 +26,7 @@ package.loaded["spec.support.certificates"] = {
 local pair = dofile "spec/support/tls_pair.lua"
 local jump = assert(package.loadlib(os.getenv("LD_PRELOAD"), "luaopen_clock"))
 
---- Prints what comes of connections: of the first one, of another one at once, and of one after the clock's jump.
+--- Prints the results of connections: of the first one, of another one at once, and of one after the clock's jump.
 local function try(client_context, server_context)
   local words = {}
   for i = 1, 4 do

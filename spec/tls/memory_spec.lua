@@ -14,7 +14,7 @@ local SIZE = 20000 -- bytes that are more than one record
 
 local function collect()
   collectgarbage()
-  collectgarbage() -- what the first one finalized
+  collectgarbage() -- objects that the first collection has finalized
 end
 
 describe("memory", function()
@@ -145,7 +145,7 @@ describe("memory", function()
     for i = 1, 3 do pairs_of[i] = { pair.shake(client_context, server_context) } end
     local idle = probe.live()
 
-    --- Has clients write at the same time. Returns what the servers got.
+    --- Lets clients write at the same time. Returns the bytes that the servers received.
     local function send(...)
       local texts = { ... }
       for i, text in ipairs(texts) do assert.equal(#text, pairs_of[i][1]:write(text)) end

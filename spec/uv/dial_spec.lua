@@ -14,7 +14,7 @@ require "keywatch.core" -- the loop asks for it
 local probe = uv.probe
 local LOCAL = { host = "127.0.0.1", port = 0 }
 
-local SECONDS = 120 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which a wait fails
 
 describe("a lookup", function()
   local loop, live

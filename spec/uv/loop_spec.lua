@@ -95,7 +95,7 @@ describe("the loop", function()
       for _ = 1, 1000 do send("sigint") end
       loop:turn()
       print(both:take(), both:take())
-      one:close() -- forgets what came
+      one:close() -- discards the received bytes
       print(one:take())
       send("sigint")
       loop:turn()

@@ -4,7 +4,7 @@ local program = require "spec.support.program"
 local secure = require "spec.support.secure"
 
 describe("a module that is loaded again", function()
-  -- What the collector has freed is overwritten: strings of all sizes that the published functions may have.
+  -- Overwrites freed memory: allocates strings of all sizes that the published functions may have.
   local TEXT = [[
     local keywatch = require "keywatch"
     local function load_again(name)

@@ -6,7 +6,7 @@ local files = require "spec.support.files"
 local luv = require "spec.support.luv"
 local shell = require "spec.support.shell"
 
-local SECONDS = 120 -- after which what is waited for is taken for something that never comes
+local SECONDS = 120 -- after which a wait fails
 
 describe("a thread", function()
   local directory

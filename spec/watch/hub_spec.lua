@@ -1,6 +1,6 @@
 --- What the hub does for watchers: delivery, blocking and catching up, in bounded steps and memory.
 --
--- Handles are what watches are made of: take() gives what was queued in the batches of the core, as the kinds
+-- Watches are built on handles: take() returns the queued items, with the batches of the core, as the kinds
 -- "events", "progress" and "compacted".
 
 local keywatch = require "keywatch"
@@ -69,7 +69,7 @@ local function expect_revisions(first, last, list)
   assert.equal(last - first + 1, #revisions)
 end
 
---- All batches of events that a handle gives, and the kind of what came after them.
+--- Returns all batches of events of a handle, and the kind of the item after them.
 local function take_batches(handle)
   local batches = {}
   while true do
@@ -626,7 +626,7 @@ describe("without memory", function()
   after_each(function() probe.fail_none() end)
 
   --- Does `act` with the n-th allocation failing, for n = 1, 2, … until none fails. `prepare` makes what it needs,
-  -- `verify` looks at what came of it.
+  -- `verify` checks the result.
   local function for_each_failure(prepare, act, verify)
     for n = 1, MOST do
       local it = prepare()

@@ -11,7 +11,7 @@ local within = require "spec.support.within"
 local MANY = core.probe and 100 or 12000 -- keys: more than one turn visits
 local EXISTING = core.probe and 100 or 1010 -- keys that exist when the watch begins
 local AT = core.probe and 1 or 1001 -- the first of them that is on a long page
-local SECONDS = 30 -- for what is certain to come
+local SECONDS = 30 -- for an event that must arrive
 
 for kind, open in pairs(many_keys.kinds) do
   describe("a watch with a long initial page, of a store: " .. kind, function()

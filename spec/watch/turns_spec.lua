@@ -19,7 +19,7 @@ local function puts(n, value)
   return { success = ops }
 end
 
---- A watch from the past, whose handle gives what the hub has queued.
+--- Returns a watch from the past, whose handle returns the queued items.
 local function past(store, key, options)
   local all = { prefix = true, start_revision = 2 }
   for name, value in pairs(options or {}) do all[name] = value end

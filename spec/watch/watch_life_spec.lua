@@ -55,7 +55,7 @@ describe("a closed watch", function()
       check(store)
       return live(), list -- which are closed, and not forgotten
     end
-    local base, first = round() -- what the first watches of a store have set up stays
+    local base, first = round() -- objects of the first watches of a store stay allocated
     local again, second = round()
     assert.same({ base, 100, 100 }, { again, #first, #second })
   end))
@@ -277,7 +277,7 @@ end)
 
 -- Programs ----------------------------------------------------------------------------------------------------------
 
--- What a program opens, in every order in which it can, and every way in which it can end.
+-- A program opens objects in every possible order, and ends in every possible way.
 local parts = {
   store = "store = keywatch.open() store:put('a', '1')",
   loop = "keywatch.sleep(0.001)",
@@ -323,7 +323,7 @@ local OBJECT_WITH = [[
   end
 ]]
 
---- Whether a program ended as it should, and said no more than it should.
+--- True if a program has ended as expected, and without unexpected output.
 local function expect_end(text, status, words)
   local got, printed = program.run(text)
   local rest = printed:match("^end\n(.*)$")

@@ -354,7 +354,7 @@ describe("two tasks that read one watch", function()
 end)
 
 describe("a waiting reader", function()
-  --- What a task that waits gets when fn(w, store) is done to it.
+  --- Returns the result of a waiting task when fn(w, store) is called.
   local function woken(fn)
     local store = store_with_keys()
     local w = store:watch("a")

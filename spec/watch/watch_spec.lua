@@ -422,7 +422,7 @@ describe("the revision of a watch", function()
     for cut = 0, #whole do
       local w, list = open(1), {}
       for i = 1, cut do list[i] = w:next() end
-      -- what was handed out of a revision that was not reached comes again
+      -- events of an unfinished revision are delivered again
       while list[1] and list[#list].mod_revision > w.revision do table.remove(list) end
       w:close()
       for _, event in ipairs((events.read(open(w.revision + 1)))) do table.insert(list, event) end
