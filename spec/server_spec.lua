@@ -24,7 +24,7 @@ local function wait(is_so)
   while not is_so() do
     luv.run("nowait")
     keywatch.sleep(0)
-    if keywatch.now() > deadline then error("what was waited for has not come", 2) end
+    if keywatch.now() > deadline then error("timeout: the awaited condition is not true", 2) end
   end
 end
 

@@ -152,7 +152,7 @@ describe("hash_kv of a store on a disk", function()
     directory.remove_all()
   end)
 
-  --- A walk that has passed the last record, but has not come to the end.
+  --- A walk after the last record, but before its end.
   local function walk_all_records()
     local n = 0
     repeat n = n + 1 until store:hash_step(n)

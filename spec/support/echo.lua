@@ -10,7 +10,7 @@ local function turn_until(loop, is_so)
   local stop = uv.now() + SECONDS
   while not is_so() do
     loop:turn(0.01)
-    if uv.now() > stop then error("what was waited for has not come", 2) end
+    if uv.now() > stop then error("timeout: the awaited condition is not true", 2) end
   end
 end
 

@@ -71,7 +71,7 @@ function imposter_methods:await(expression, turn)
     keywatch.sleep(POLL)
     if turn then turn() end
   until keywatch.now() > deadline
-  error("what was waited for has not come: " .. expression, 2)
+  error("timeout: the awaited condition is not true: " .. expression, 2)
 end
 
 --- Waits until the first connection has ended.

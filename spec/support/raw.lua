@@ -56,7 +56,7 @@ end
 --- Turns the loop until is_so() is true.
 function raw.turn_until(is_so, what)
   if process.turn_until(is_so, nil, POLL_MS) then return end
-  error("what was waited for has not come: " .. (what or "?"), 2)
+  error("timeout: the awaited condition is not true: " .. (what or "?"), 2)
 end
 
 local turn_until = raw.turn_until

@@ -114,7 +114,7 @@ local function try(handlers, command)
 end
 
 local function give_up(command)
-  say { ok = false, text = "what was waited for has not come: " .. write(command) }
+  say { ok = false, text = "timeout: the awaited condition is not true: " .. write(command) }
 end
 
 --- Does commands as they arrive, each by the handler with its name. A command is done after a turn of the loop, so

@@ -91,7 +91,7 @@ function client_methods:wait(is_so)
   local deadline = keywatch.now() + SECONDS
   while not is_so() do
     self:turn()
-    if keywatch.now() > deadline then error("what was waited for has not come", 2) end
+    if keywatch.now() > deadline then error("timeout: the awaited condition is not true", 2) end
   end
 end
 

@@ -57,7 +57,7 @@ local function turn_until(loop, is_so)
   while not is_so() do
     luv.run("nowait")
     loop:turn(0)
-    if luv.hrtime() > stop then error("what was waited for has not come", 2) end
+    if luv.hrtime() > stop then error("timeout: the awaited condition is not true", 2) end
   end
 end
 

@@ -172,7 +172,7 @@ end
 
 function does.spawn(self) self:spawn() end
 
---- An event that was not set between has not come, and one that did not come has taken its time.
+--- A wait succeeds only if the event was set, and a timeout does not end early.
 function does.wait(self, name)
   local i, timeout = self.random:between(1, EVENTS), self.random:pick(TIMEOUTS)
   local one, ends_at = self.events[i], self.driver.now() + timeout
