@@ -132,7 +132,7 @@ PROBE_FILES := $(wildcard csrc/probe/*/*.c)
 probed = $(filter-out $(PROBE_FILES:csrc/probe/%=csrc/%),$(1)) $(filter $(addprefix csrc/probe/,$(2)),$(PROBE_FILES))
 PROBED_UV := $(call probed,$(UV),base/% uv/%)
 PROBED_TLS := $(call probed,$(TLS),base/% tls/%)
-PROBED_CORE := $(call probed,$(CORE),base/% disk/% store/% watch/% h2/% rpc/% bind/%)
+PROBED_CORE := $(call probed,$(CORE),base/% disk/% store/% watch/% h2/% http/% rpc/% bind/%)
 INCDIR.lua5.4 := /usr/include/lua5.4
 INCDIR.luajit := $(LUAJIT_INCDIR)
 PROBE.check := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all

@@ -15,8 +15,9 @@ local function floors(list)
   return uses
 end
 
--- The loop and TLS stand apart, on base and face alone; and exec, on face.
-local C = floors { "face", "base", "model", "codec", "disk", "store", "watch", "h2", "rpc", "bind" }
+-- The loop and TLS stand apart, on base and face alone; HTTP/1.1, on base; and exec, on face.
+local C = floors { "face", "base", "model", "codec", "disk", "store", "watch", "h2 http", "rpc", "bind" }
+C.http = { base = true, http = true }
 C.uv = { face = true, base = true, uv = true }
 C.tls = { face = true, base = true, tls = true }
 C.exec = { face = true }

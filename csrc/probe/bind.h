@@ -65,6 +65,26 @@ void kw_bind_add_probe_disk(lua_State *L);
  *   release(sequence), is_filling(), frame_bytes(changes), close() */
 void kw_bind_push_probe_journal(lua_State *L);
 
+/* Pushes a table with these functions of HTTP/1.1:
+ *   first_bytes(bytes)     "unknown", "http1", "http2", "tls" or "foreign"
+ *   date(seconds)          the time as the field date has it
+ *   segments(path)         the segments of a path, decoded; or nil and why the path is refused
+ *   parameters(path)       the parameters of its query, as a list of decoded names and values
+ *   connection(options)    a connection. Options: those of kw_http_options by name; echo: requests are answered with
+ *                          their body; refuse: at once, with this status; pause: on_request pauses; switch: to the
+ *                          protocol that is offered; turn: requests in a turn; budget: bytes for the connection;
+ *                          date: a text
+ *
+ * A connection has these methods. Times are milliseconds; in most cases true means that the engine has taken a call:
+ *   feed(bytes, now), flush(now), step(now), drain(ms, now), stop(why), check()
+ *   take(max, now)         at most so many bytes of the output, as if the socket had taken them
+ *   events()               the calls of hooks since the last time, one text each; parts of a body are joined
+ *   state()                wants_bytes, is_done, why, deadline or nil, bytes of memory, bytes of output
+ *   request(r), answer(a)  fields: a list of names and values
+ *   write(bytes, as_blob), finish(trailers), pause(), resume(), abort(), has_room(), is_unanswered(), limit(max_body),
+ *   free() */
+void kw_bind_push_probe_http(lua_State *L);
+
 /* Pushes the function stream(store, max_bytes), which returns an object with these methods:
  *   watch(key, options, id)   the id of the watcher, or nil and an error
  *   cancel(id)                true if there was such a watcher

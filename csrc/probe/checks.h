@@ -10,6 +10,7 @@
 #define KW_PROBE_CHECKS_H
 
 #include "h2/session.h"
+#include "http/connection.h"
 
 typedef struct kw_index kw_index;
 typedef struct kw_log kw_log;
@@ -32,7 +33,8 @@ const char *kw_client_fault(const kw_client *client);
 const char *kw_peer_fault(const kw_peer *peer);
 const char *kw_server_fault(kw_server *server);
 
-/* Between two calls into the session. */
+/* Between two calls into the session, or the connection. */
+const char *kw_http_fault(const kw_http *http);
 const char *kw_session_fault(const kw_session *session);
 
 /* Returns the bytes that the session itself has charged to its account. Its owner has charged the rest. */

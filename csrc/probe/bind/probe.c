@@ -173,6 +173,8 @@ static void add_probe(lua_State *L) {
   kw_bind_add_probe_disk(L);
   kw_bind_push_probe_journal(L);
   lua_setfield(L, -2, "journal");
+  kw_bind_push_probe_http(L);
+  lua_setfield(L, -2, "http");
   kw_bind_push_probe_stream(L);
   lua_setfield(L, -2, "stream");
   lua_setfield(L, -2, "probe");

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exchange: one request and its answer, for servers and for clients, whichever protocol carries them.
+ *
+ *   server   on_request -> on_body* -> on_end          answer -> write* -> end
+ *   client   write* -> end                             on_answer -> on_body* -> on_end
+ *
+ * on_close is always the last call for an exchange, which is not valid after it. A server answers when it likes, also
+ * before the body of the request has arrived; after its `end` no more of the request is delivered.
+ *
+ * After an answer with status 101 the exchange carries bytes of another protocol both ways: on_body and `write` have
+ * them, on_end is the end of the peer's bytes, and `end` the end of ours and of the connection.
+ *
+ * The functions below call no hook: a hook that is due is called from the functions of the carrier, see
+ * http/connection.h. They may be called inside of hooks and outside.
+ */
+#ifndef KW_HTTP_EXCHANGE_H
+#define KW_HTTP_EXCHANGE_H
+
+#include "base/blob.h"
+
+/* A field. Names are compared without regard to case: HTTP/1.1 has them as they were sent, HTTP/2 in lower case. */
+typedef struct kw_http_field {
+  kw_slice name;
+  kw_slice value;
+} kw_http_field;
+
+/* The slices of a received head are valid only inside of the hook. Fields that belong to one connection, and not to the
+ * exchange, are left out: connection, keep-alive, proxy-connection, transfer-encoding, upgrade; and host, which is the
+ * authority. The owner of an exchange must not send these either, nor content-length. */
+typedef struct kw_http_request {
+  kw_slice method;
+  kw_slice scheme;    /* http or https */
+  kw_slice authority; /* empty: HTTP/1.0 without the field host */
+  kw_slice path;      /* with the query, see http/target.h; or * */
+  kw_slice upgrade;   /* protocols that the client offers to switch to; or empty */
+  const kw_http_field *fields;
+  size_t n_fields;
+  int64_t length; /* of the body; -1: unknown until its end */
+} kw_http_request;
+
+typedef struct kw_http_answer {
+  int status;       /* below 200, except 101: an interim answer, which another one follows */
+  kw_slice upgrade; /* of status 101: the protocol that follows */
+  const kw_http_field *fields;
+  size_t n_fields;
+  int64_t length; /* of the body; -1: unknown until its end */
+} kw_http_answer;
+
+typedef struct kw_exchange kw_exchange;
+
+/* Functions of the owner of exchanges. A hook may call every function of an exchange, but none of the carrier. Slices
+ * are valid only inside of the hook. `ctx` is that of the carrier. A hook that is marked for the other role may be
+ * NULL. */
+typedef struct kw_exchange_hooks {
+  /* Server: the head of a request has arrived. The owner may set exchange->max_body, and its own fields. */
+  void (*on_request)(kw_exchange *exchange, const kw_http_request *request, void *ctx);
+  /* Client: the head of an answer has arrived, or an interim answer. */
+  void (*on_answer)(kw_exchange *exchange, const kw_http_answer *answer, void *ctx);
+  /* A part of the body has arrived. */
+  void (*on_body)(kw_exchange *exchange, kw_slice bytes, void *ctx);
+  /* The body is complete; also called if there was none. Trailers are the fields after a body. */
+  void (*on_end)(kw_exchange *exchange, const kw_http_field *trailers, size_t n, void *ctx);
+  /* kw_exchange_has_room was false, and is true again. May be NULL. */
+  void (*on_room)(kw_exchange *exchange, void *ctx);
+  /* Server: the client has closed its side, and waits for the answer or is gone. The owner may abort the exchange.
+   * NULL: the answer is sent. */
+  void (*on_gone)(kw_exchange *exchange, void *ctx);
+  /* The exchange has ended. `why`: it has failed, for this reason; NULL: both messages are complete, or that of a
+   * client is not needed any more. */
+  void (*on_close)(kw_exchange *exchange, const char *why, void *ctx);
+  /* Server: true if the connection has used up its turn. The next request then waits for the next step, which is due at
+   * once. NULL: turns are unlimited. */
+  bool (*is_turn_over)(void *ctx);
+  /* Server: returns the value of the field `date`, see http/date.h; empty: the field is left out. NULL: the same. */
+  kw_slice (*date)(void *ctx);
+} kw_exchange_hooks;
+
+/* What carries an exchange: a connection of HTTP/1.1 or a stream of HTTP/2. The functions are those below. `blob` is
+ * NULL if the bytes have to be copied. */
+typedef struct kw_exchange_carrier {
+  bool (*answer)(kw_exchange *exchange, const kw_http_answer *answer);
+  bool (*write)(kw_exchange *exchange, kw_blob *blob, kw_slice bytes);
+  bool (*end)(kw_exchange *exchange, const kw_http_field *trailers, size_t n);
+  void (*pause)(kw_exchange *exchange, bool is_paused);
+  void (*abort)(kw_exchange *exchange);
+  bool (*has_room)(const kw_exchange *exchange);
+} kw_exchange_carrier;
+
+struct kw_exchange {
+  const kw_exchange_carrier *carrier;
+  void *owner;        /* for the owner; NULL at first for a server */
+  uint64_t max_body;  /* bytes of the body that is received: status 413, or an error of a client */
+  bool is_unanswered; /* client: no byte of an answer has arrived */
+};
+
+/* Server: sends the head of an answer, or an interim answer. Returns false, with nothing sent, if a field or the status
+ * is not valid, or if an answer was sent before. If memory is short it returns false, too, and the exchange fails. */
+static inline bool kw_exchange_answer(kw_exchange *exchange, const kw_http_answer *answer) {
+  return exchange->carrier->answer(exchange, answer);
+}
+
+/* Adds a copy of `bytes` to the body that is sent. The body of an answer that has none (HEAD, 204, 304) is dropped.
+ * Returns false, with nothing sent, if the body is longer than the head says, or no body may be sent now. If memory is
+ * short it returns false, too, and the exchange fails. */
+static inline bool kw_exchange_write(kw_exchange *exchange, kw_slice bytes) {
+  return exchange->carrier->write(exchange, NULL, bytes);
+}
+
+/* Does what kw_exchange_write does, for a part of a blob, which is retained and not copied if it is long. */
+static inline bool kw_exchange_write_blob(kw_exchange *exchange, kw_blob *blob, kw_slice part) {
+  return exchange->carrier->write(exchange, blob, part);
+}
+
+/* Ends the message that is sent. Trailers are left out where the protocol has none: with a known length, or HTTP/1.0.
+ * Returns false if no message can be ended now, or if a trailer is not valid, with nothing sent; also if the body is
+ * shorter than its head says, or if memory is short: the exchange fails then. */
+static inline bool kw_exchange_end(kw_exchange *exchange, const kw_http_field *trailers, size_t n) {
+  return exchange->carrier->end(exchange, trailers, n);
+}
+
+/* Pauses the delivery of the body, so that the peer is not read. */
+static inline void kw_exchange_pause(kw_exchange *exchange) {
+  exchange->carrier->pause(exchange, true);
+}
+
+/* Resumes the delivery, by the next function of the carrier. */
+static inline void kw_exchange_resume(kw_exchange *exchange) {
+  exchange->carrier->pause(exchange, false);
+}
+
+/* Gives the exchange up. What was sent of a message stays incomplete. */
+static inline void kw_exchange_abort(kw_exchange *exchange) {
+  exchange->carrier->abort(exchange);
+}
+
+/* False if enough bytes wait for the peer: the owner should write no more before on_room. */
+static inline bool kw_exchange_has_room(const kw_exchange *exchange) {
+  return exchange->carrier->has_room(exchange);
+}
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * first_bytes: tells from the first bytes of a connection which protocol the client speaks.
+ *
+ *   PRI * HTTP/2.0 CR LF CR LF SM CR LF CR LF    HTTP/2: all 24 bytes
+ *   0x16 0x03                                    TLS: the record of a ClientHello
+ *   a token of at most 32 bytes and a space      HTTP/1.x: the method of a request
+ *
+ * Everything else is foreign. The first bytes of POST, PUT, PATCH and PROPFIND are also those of HTTP/2, or nearly.
+ */
+#ifndef KW_HTTP_FIRST_BYTES_H
+#define KW_HTTP_FIRST_BYTES_H
+
+#include "base/slice.h"
+
+#define KW_FIRST_BYTES 33 /* as many bytes are always enough */
+
+typedef enum kw_first {
+  KW_FIRST_UNKNOWN, /* more bytes are needed */
+  KW_FIRST_HTTP1,
+  KW_FIRST_HTTP2,
+  KW_FIRST_TLS,
+  KW_FIRST_FOREIGN
+} kw_first;
+
+/* Returns the protocol that begins with these bytes: all that were received so far, or at least KW_FIRST_BYTES. */
+kw_first kw_first_bytes(kw_slice bytes);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * head: the head of a message of HTTP/1.1: its first line and its fields (RFC 9112 §2 to §6).
+ *
+ *   GET /path HTTP/1.1 CR LF      kw_head_find finds the end of a head, in bytes that may arrive in any pieces
+ *   Host: localhost CR LF         kw_head_parse_request and kw_head_parse_answer take the whole head apart
+ *   CR LF
+ *
+ * Whatever two readers could understand in different ways is refused, since requests are smuggled with it: lines that
+ * end without CR, folded lines, space before a colon, control bytes, several lengths, a length beside a
+ * transfer-encoding, any other transfer-encoding than chunked, a length with a sign or leading zeros.
+ */
+#ifndef KW_HTTP_HEAD_H
+#define KW_HTTP_HEAD_H
+
+#include "http/exchange.h"
+
+#define KW_HEAD_FIELDS 100 /* fields of a head: 431 */
+
+/* Why a message is refused: the status of the answer, and a text. Status 0: it is not refused. */
+typedef struct kw_refusal {
+  int status;
+  const char *text;
+} kw_refusal;
+
+/* A search for the end of a head. All zero: it begins. With line_number 1 it is the search for the end of trailers. */
+typedef struct kw_head_search {
+  size_t at;            /* the bytes before were searched */
+  size_t line;          /* begin of the line at `at` */
+  unsigned line_number; /* 0: the first line, then one for each field */
+} kw_head_search;
+
+/* Continues a search in `bytes`, all that were received since the head began. Sets *len to the length of the head, or
+ * to 0: it is not complete. The first line may have max_line bytes, and all max_head. */
+kw_refusal kw_head_find(kw_head_search *search, kw_slice bytes, size_t max_line, size_t max_head,
+                        size_t *len);
+
+/* A parsed head. The slices are parts of the parsed bytes. */
+typedef struct kw_head {
+  kw_http_request request; /* of a request */
+  kw_http_answer answer;   /* of an answer */
+  kw_http_field fields[KW_HEAD_FIELDS];
+  size_t n_fields;
+
+  uint8_t minor;    /* HTTP/1.0 or HTTP/1.1 */
+  bool is_chunked;  /* the length is -1 */
+  bool closes;      /* the field connection says close, or HTTP/1.0 does not say keep-alive */
+  bool expects;     /* the client waits for status 100 before it sends the body */
+  kw_slice upgrade; /* if the field connection says upgrade */
+} kw_head;
+
+/* Parse a whole head. `head` may be uninitialized. */
+kw_refusal kw_head_parse_request(kw_slice bytes, kw_head *head);
+kw_refusal kw_head_parse_answer(kw_slice bytes, kw_head *head);
+
+/* Parses the fields after a chunked body, up to the empty line. */
+kw_refusal kw_head_parse_trailers(kw_slice bytes, kw_head *head);
+
+#endif

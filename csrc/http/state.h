@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * state: the inside of a connection, shared by the files of this folder and used nowhere else.
+ *
+ *   connection.c   life of a connection            receive.c   messages that arrive
+ *   timers.c       everything that has a time      send.c      messages that are sent: the carrier of exchanges
+ *
+ * Hooks are called by kw_receive, kw_http_wrote and kw_http_settle alone. Functions of exchanges only change the state,
+ * and kw_receive acts on that.
+ */
+#ifndef KW_HTTP_STATE_H
+#define KW_HTTP_STATE_H
+
+#include "http/body.h"
+#include "http/connection.h"
+#include "http/head.h"
+
+#define KW_HTTP_NEVER INT64_MAX /* a time that never comes */
+#define KW_HTTP_WHY 128         /* bytes of http->why, with the 0 at its end */
+
+/* The part of the incoming message that is expected. A server expects a request, a client an answer. */
+typedef enum kw_http_in {
+  KW_IN_HEAD,
+  KW_IN_BODY,
+  KW_IN_TRAILERS,
+  KW_IN_RAW, /* bytes of another protocol, after status 101 */
+  KW_IN_END  /* the message is complete: a server waits for the end of the answer */
+} kw_http_in;
+
+/* The part of the outgoing message that the owner sends next. */
+typedef enum kw_http_sends {
+  KW_SENDS_HEAD,
+  KW_SENDS_BODY,
+  KW_SENDS_RAW,
+  KW_SENDS_END
+} kw_http_sends;
+
+struct kw_http {
+  kw_exchange exchange;
+  const kw_http_options *options;
+  const kw_exchange_hooks *hooks;
+  void *ctx;
+  kw_account account;
+  uint32_t n_exchanges; /* that are complete */
+
+  /* Input */
+  kw_http_in in;
+  uint8_t *input; /* bytes that wait, or of a head that is not complete; NULL: none */
+  size_t n_input;
+  size_t cap_input;
+  kw_head_search search; /* for the end of a head or of trailers, in the bytes that wait */
+  kw_body body;
+  uint64_t n_body;    /* bytes of the body that have arrived */
+  uint64_t n_dropped; /* bytes that were dropped after the end of an answer, or of the connection */
+
+  /* Output */
+  kw_http_sends sends;
+  kw_chain out;
+  int64_t left; /* bytes that are missing of the body that we send; -1: unknown */
+
+  /* The exchange. They are false while there is none. */
+  bool is_open;      /* on_close was not called */
+  bool is_head;      /* the method is HEAD */
+  bool is_old;       /* the request is one of HTTP/1.0 */
+  bool is_paused;    /* the owner wants no bytes of the body */
+  bool expects;      /* a server's client waits for status 100 */
+  bool may_upgrade;  /* the request offers other protocols */
+  bool is_dropped;   /* the answer has no body: what the owner writes is dropped */
+  bool is_chunked;   /* we send chunks */
+  bool wants_room;   /* on_room is due */
+  bool knows_gone;   /* on_gone was called */
+  uint8_t n_interim; /* interim answers */
+
+  /* The connection */
+  bool keeps_alive;      /* another exchange may follow */
+  bool has_skipped_line; /* the empty line before a request */
+  bool has_eof;          /* the peer has closed its side */
+  bool is_receiving;     /* kw_receive is running */
+  bool is_turn_over;     /* the next kw_http_step begins another turn */
+  bool is_draining;
+  bool is_over;      /* no more exchanges; `out` is all that will be sent */
+  bool is_lingering; /* reads and drops, after a refusal */
+  char why[KW_HTTP_WHY];
+
+  /* Times in milliseconds; KW_HTTP_NEVER: it has not happened */
+  int64_t now;
+  int64_t idle_since;    /* begin of the connection, end of the last exchange */
+  int64_t head_since;    /* the first byte of the head arrived */
+  int64_t last_received; /* or the body was resumed; KW_HTTP_NEVER: since the last kw_receive */
+  int64_t last_wrote;    /* progress of the output, or its begin; the same */
+  int64_t end_deadline;  /* of a drain, or of lingering */
+};
+
+static inline kw_http *kw_http_of(const kw_exchange *exchange) {
+  return KW_CONTAINER_OF(exchange, kw_http, exchange);
+}
+
+/* True if no more should be added to the output. */
+static inline bool kw_http_is_full(const kw_http *http) {
+  return http->out.len >= http->options->max_out;
+}
+
+/* {====== connection.c ====== */
+
+/* Notes why the connection ends. Only the first reason is stored. */
+void kw_http_note_why(kw_http *http, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Ends the connection for lack of memory. Calls no hook. */
+void kw_http_end_without_memory(kw_http *http);
+
+/* Ends the connection after its last exchange, in order. Calls no hook. */
+void kw_http_finish(kw_http *http);
+
+/* Begins to wait for the next exchange. */
+void kw_http_reset(kw_http *http);
+
+/* Calls on_close for the exchange. */
+void kw_http_close_exchange(kw_http *http, const char *why);
+
+/* Does what is left if the connection has ended: calls on_close, and frees the input. */
+void kw_http_settle(kw_http *http);
+
+/* }====== */
+
+/* {====== receive.c ====== */
+
+/* Takes these bytes, after those that wait, as far as possible. Then settles. */
+void kw_receive(kw_http *http, kw_slice bytes);
+
+/* }====== */
+
+/* {====== send.c ====== */
+
+extern const kw_exchange_carrier kw_http_carrier;
+
+/* Server: sends status 100, if memory allows. */
+void kw_send_continue(kw_http *http);
+
+/* Ends the connection because of what the peer sends, or does not send. A server answers with the status if no answer
+ * has begun, and lingers. Calls no hook. */
+void kw_send_refusal(kw_http *http, kw_refusal refusal);
+
+/* }====== */
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * timers: the times of a connection. Only a time that the peer is responsible for is measured: none while the owner of
+ * an exchange pauses or has not answered.
+ */
+#include "http/state.h"
+
+static int64_t after(int64_t since, int64_t ms) {
+  return since == KW_HTTP_NEVER || ms == 0 ? KW_HTTP_NEVER : since + ms;
+}
+
+static int64_t stall_due(const kw_http *http) {
+  return http->out.len == 0 ? KW_HTTP_NEVER : after(http->last_wrote, http->options->stall_ms);
+}
+
+/* Returns until when the peer must have sent something. A client's owner measures the time up to an answer. */
+static int64_t input_due(const kw_http *http) {
+  const kw_http_options *options = http->options;
+  bool is_new = !options->is_client && http->n_exchanges == 0;
+  if (http->in == KW_IN_BODY || http->in == KW_IN_TRAILERS)
+    return http->is_paused ? KW_HTTP_NEVER : after(http->last_received, options->body_ms);
+  if (http->in != KW_IN_HEAD) return KW_HTTP_NEVER;
+  if (http->head_since != KW_HTTP_NEVER) return after(http->head_since, options->head_ms);
+  if (http->is_open || http->out.len > 0) return KW_HTTP_NEVER;
+  return after(http->idle_since, is_new ? options->first_byte_ms : options->idle_ms);
+}
+
+int64_t kw_http_deadline(const kw_http *http) {
+  int64_t due = stall_due(http), input = input_due(http);
+  if (!http->is_over && http->is_turn_over) return http->now;
+  if ((!http->is_over || http->is_lingering) && http->end_deadline < due) due = http->end_deadline;
+  return !http->is_over && input < due ? input : due;
+}
+
+static void end_for(kw_http *http, const char *why) {
+  kw_http_note_why(http, "%s", why);
+  kw_http_finish(http);
+}
+
+/* The peer has not sent in time what it has to send. */
+static void time_out(kw_http *http) {
+  bool is_idle = http->in == KW_IN_HEAD && http->head_since == KW_HTTP_NEVER;
+  const char *text = http->in == KW_IN_HEAD ? "the head did not arrive in time"
+                                            : "the body did not arrive in time";
+  if (is_idle) {
+    end_for(http, "the connection was idle for too long");
+  } else if (http->options->is_client) {
+    end_for(http, text);
+  } else {
+    kw_send_refusal(http, (kw_refusal){408, text});
+  }
+}
+
+void kw_http_step(kw_http *http, int64_t now) {
+  http->now = now;
+  http->is_turn_over = false;
+  if (now >= stall_due(http)) {
+    kw_chain_drop(&http->out);
+    kw_http_end(http, "the peer does not read");
+  }
+  if (http->is_over) {
+    if (now >= http->end_deadline) http->is_lingering = false;
+    return;
+  }
+  if (now >= http->end_deadline) end_for(http, "the exchange did not end in time");
+  if (!http->is_over && now >= input_due(http)) time_out(http);
+  kw_receive(http, (kw_slice){0});
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * write: heads that we send, and what the engine adds to them: the length of the body, and what becomes of the
+ * connection.
+ */
+#ifndef KW_HTTP_WRITE_H
+#define KW_HTTP_WRITE_H
+
+#include "base/chain.h"
+#include "http/exchange.h"
+
+/* How a head says where the body ends. */
+typedef enum kw_write_framing {
+  KW_WRITE_NOTHING,
+  KW_WRITE_LENGTH,
+  KW_WRITE_CHUNKED
+} kw_write_framing;
+
+typedef struct kw_write_extra {
+  kw_write_framing framing;
+  int64_t length;         /* with KW_WRITE_LENGTH */
+  const char *connection; /* the field connection; NULL: none */
+  kw_slice date;          /* empty: none */
+} kw_write_extra;
+
+/* True if each name is a token and no field of the engine, and each value has no control bytes: no line of a head can
+ * be smuggled in. */
+bool kw_write_allows(const kw_http_field *fields, size_t n);
+
+/* Add a head to the chain. All parts are valid. Return false, with nothing added, if memory is short. */
+bool kw_write_answer(kw_chain *chain, const kw_http_answer *answer, const kw_write_extra *extra);
+bool kw_write_request(kw_chain *chain, const kw_http_request *request, const kw_write_extra *extra);
+
+/* Adds the last chunk and trailers. Returns false, with nothing added, if memory is short. */
+bool kw_write_trailers(kw_chain *chain, const kw_http_field *trailers, size_t n);
+
+/* Returns the usual text of a status, or "". */
+const char *kw_write_reason(int status);
+
+#endif
