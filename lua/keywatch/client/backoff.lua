@@ -7,9 +7,10 @@ local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 
 local DEFAULTS = { first = 0.1, longest = 3 } -- seconds
-local MAX_DOUBLINGS = 60 -- more would make a small number infinite
+local MAX_DOUBLINGS = 60 -- a higher exponent could overflow to infinity
 
---- Raises if the option `backoff` of connect is not { first =, longest = } with seconds.
+--- Raises unless `opts`, the option `backoff` of connect, is { first =, longest = } in seconds, with first <= longest.
+-- Both may be left out.
 local function check_option(opts)
   check.known(opts, "connect: option 'backoff'", { first = "positive number", longest = "positive number" })
   local first, longest = opts.first or DEFAULTS.first, opts.longest or DEFAULTS.longest
@@ -18,8 +19,8 @@ local function check_option(opts)
   end
 end
 
---- Returns a function that returns the seconds to wait after so many failures in a row. `opts` are as in the option
--- `backoff` of connect.
+--- Returns a function that returns the seconds to wait after so many failures in a row. `opts` is the option `backoff`
+-- of connect, or {}.
 local function new(opts)
   local first, longest = opts.first or DEFAULTS.first, opts.longest or DEFAULTS.longest
   return function(failures)

@@ -3,8 +3,8 @@
 --
 -- A transport without that function is not changed. A transport with it gets another method `unary`, which measures.
 -- The function is called before the request returns, in a coroutine of its own: it must not wait. If it raises or
--- waits, that is logged, and the request returns its normal result. It is not called for its own requests of a closed
--- client, which end at once.
+-- waits, that is logged, and the request returns its normal result. It is not called for requests that it makes itself:
+-- since it must not wait, they can only fail at once, as on a closed client.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -12,12 +12,12 @@ local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
 local log = require "keywatch.support.log"
 
-local MAY_NOT_WAIT = "the function on_call of a client has waited, which it may not: spawn a task for that"
+local MUST_NOT_WAIT = "the function on_call of a client has waited, which it must not: spawn a task for that"
 
 local report_methods = {}
 local report_mt = { __index = report_methods }
 
---- Calls the function, and logs its errors.
+--- Calls the function. Logs if it raises or waits.
 local function call(owner, hook, record)
   local co = compat.create(hook)
   local ok, err = compat.resume(co, record)
@@ -25,13 +25,13 @@ local function call(owner, hook, record)
     log.error("%s", "the function on_call of a client has failed: "
       .. log.failure(owner, errors.raised_in(co, err)))
   elseif compat.status(co) ~= "dead" then
-    log.error("%s", MAY_NOT_WAIT)
+    log.error("%s", MUST_NOT_WAIT)
   end
 end
 
 --- Returns the report of a request that begins.
-local function begin(self, method)
-  return setmetatable({ owner = self, method = method, since = driver.get().now(), attempts = 0 }, report_mt)
+local function begin(owner, method)
+  return setmetatable({ owner = owner, method = method, since = driver.get().now(), attempts = 0 }, report_mt)
 end
 
 --- Notes that the request was sent on a connection.
@@ -65,14 +65,14 @@ function report_methods:finish(err)
   if not ok then error(raised, 0) end
 end
 
---- Makes a transport call the function for each request. The caller must hold the function: it is not kept alive here,
--- so that it may refer to the client.
+--- Makes a transport call the function for each request. The caller must keep the function alive: the reference here is
+-- weak, so that the function may refer to the client.
 local function install(transport, fn)
-  local self = { hook = setmetatable({ fn }, { __mode = "v" }), is_calling = false }
-  local plain = transport.unary
-  function transport.unary(of, path, bytes, deadline, is_read, metadata)
-    local report = begin(self, path)
-    local ok, back, err, connection = pcall(plain, of, path, bytes, deadline, is_read, metadata, report)
+  local owner = { hook = setmetatable({ fn }, { __mode = "v" }), is_calling = false }
+  local unary = transport.unary
+  function transport:unary(path, bytes, deadline, is_read, metadata)
+    local report = begin(owner, path)
+    local ok, back, err, connection = pcall(unary, self, path, bytes, deadline, is_read, metadata, report)
     if ok then
       report:finish(not back and err or nil)
       return back, err, connection
@@ -80,7 +80,7 @@ local function install(transport, fn)
     if type(back) == "table" or report.attempts > 0 then report:finish(back) end -- else it was a usage error
     error(back, 0)
   end
-  function transport.new_report(path) return begin(self, path) end -- for reads.lua
+  function transport.new_report(path) return begin(owner, path) end -- for reads.lua and range_stream.lua
 end
 
 return { install = install }

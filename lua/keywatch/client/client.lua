@@ -63,8 +63,8 @@ local function split(text)
   return parts
 end
 
---- Returns the endpoints of a list of texts. Those without a scheme are with TLS if `has_tls`. Raises if one is not an
--- endpoint that can be connected to.
+--- Returns the endpoints of a list of texts. An endpoint without a scheme has TLS if `has_tls`. Raises if a text is not
+-- an endpoint.
 local function parse_endpoints(endpoints, has_tls)
   local parsed = {}
   for i, text in ipairs(endpoints) do
@@ -84,7 +84,7 @@ end
 local function connect(endpoints, opts)
   if type(endpoints) == "string" then endpoints = split(endpoints) end
   check.argument(type(endpoints) == "table", 1, "connect", "endpoint or a list of them", endpoints)
-  if #endpoints == 0 then check.misuse("connect: the list of endpoints is empty: give one, as 127.0.0.1:2379") end
+  if #endpoints == 0 then check.misuse("connect: the list of endpoints is empty: give one, like 127.0.0.1:2379") end
   opts = check.options(opts, "connect")
   check_options(opts)
   local own = {}
@@ -148,8 +148,8 @@ local CALLS = {
   leases = { LEASE .. "LeaseLeases", true },
 }
 
---- Returns the result and the error that were decoded from an answer. A write was done, even if its answer cannot be
--- decoded.
+--- Returns the result and the error that were decoded from an answer. The error of a write gets maybe_done: the server
+-- has answered, so the write was done.
 local function read_answer(is_read, result, err)
   if err and not is_read then err.maybe_done = true end
   return result, err

@@ -34,7 +34,7 @@ local function new(transport, interval)
     interval = interval,
     sync_at = 0,     -- the time of the next request for the member list
     failures = 0,    -- requests in a row that have failed for temporary reasons
-    has_renewed = false, -- the user was authenticated again because of such a failure
+    has_renewed = false, -- the user was authenticated again after a failed request; until one succeeds or is refused
     question = nil,  -- { connection =, number =, token =, until_ = } while a background request is running
     refused = {},    -- as keys: unusable URLs of members that were logged
     refusals = 0,    -- the number of these
@@ -127,7 +127,7 @@ local function follow(self, members)
   transport.dialer:set_endpoints(list)
   local connection = transport.connection
   if connection and not transport.dialer:has(connection.endpoint) then
-    transport:abandon(connection, "the cluster has no such member any more")
+    transport:abandon(connection, "the endpoint is no longer one of the cluster's members")
   end
   require_leader(transport)
   local urls = {}
@@ -228,13 +228,13 @@ end
 
 --- Asks a member for its status, and then for a linearizable read, which it can answer only if the cluster can. Returns
 -- nil, or the error that makes the member unhealthy.
-local function examine(one, row, deadline)
-  local connection, err = one:await_connection(deadline)
+local function examine(transport, row, deadline)
+  local connection, err = transport:await_connection(deadline)
   if not connection then return err end
-  local bytes, failure = one:unary(STATUS, "", deadline, true)
+  local bytes, failure = transport:unary(STATUS, "", deadline, true)
   local alarm = bytes and read_status(row, bytes)
   local began = driver.get().now()
-  local found, trouble = one:unary(RANGE, core.encode("RangeRequest", { key = HEALTH_KEY }), deadline, true)
+  local found, trouble = transport:unary(RANGE, core.encode("RangeRequest", { key = HEALTH_KEY }), deadline, true)
   if found or trouble.code == "permission_denied" then
     row.seconds = driver.get().now() - began
     return failure or alarm
@@ -243,23 +243,23 @@ local function examine(one, row, deadline)
 end
 
 --- Returns the health of one endpoint, and closes its transport.
-local function look(one, url, deadline)
+local function look(transport, url, deadline)
   local row = { endpoint = url, is_healthy = false }
-  local ok, err = pcall(examine, one, row, deadline)
-  one:close()
+  local ok, err = pcall(examine, transport, row, deadline)
+  transport:close()
   if not ok then error(err, 0) end
   row.err, row.is_healthy = err, err == nil
   return row
 end
 
---- Waits for an event without a timeout.
+--- Waits for an event until is_over() is true.
 local function await(event, is_over)
   while not is_over() do event:wait() end
 end
 
 --- Closes transports.
-local function close_all(ones)
-  for _, one in ipairs(ones) do one:close() end
+local function close_all(transports)
+  for _, transport in ipairs(transports) do transport:close() end
 end
 
 --- Returns the health of all endpoints, in their order. All are queried at the same time, each over a connection of its
@@ -267,19 +267,19 @@ end
 function cluster_methods:health(deadline)
   local d = driver.get()
   local rows, left, over = {}, 0, d.event()
-  local ones, endpoints = {}, self.transport.dialer.endpoints
-  for i, endpoint in ipairs(endpoints) do ones[i] = self.transport:sibling(parse(endpoint.url)) end
+  local transports, endpoints = {}, self.transport.dialer.endpoints
+  for i, endpoint in ipairs(endpoints) do transports[i] = self.transport:sibling(parse(endpoint.url)) end
   for i, endpoint in ipairs(endpoints) do
     left = left + 1
     d.spawn_own(function()
-      local ok, row = pcall(look, ones[i], endpoint.url, deadline)
+      local ok, row = pcall(look, transports[i], endpoint.url, deadline)
       rows[i], left = ok and row or { endpoint = endpoint.url, is_healthy = false, err = row }, left - 1
       if left == 0 then over:set() end
       if not ok then error(row, 0) end
     end)
   end
-  local ok, err = driver.protect(close_all, ones, await, over, function() return left == 0 end)
-  close_all(ones)
+  local ok, err = driver.protect(close_all, transports, await, over, function() return left == 0 end)
+  close_all(transports)
   if not ok then error(err, 0) end
   return rows
 end

@@ -9,13 +9,13 @@ local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 
-local last_number = 0 -- of all connections of the program
+local last_number = 0 -- the number of the last connection of this process
 
 local connection_methods = {}
 local connection_mt = { __index = connection_methods }
 
---- Returns the options of core.client for an endpoint. With a driver that has its own random numbers all runs are the
--- same.
+--- Returns the options of core.client for an endpoint. With a driver that has its own random numbers the seed is fixed,
+-- so that a run can be repeated.
 local function options_of(endpoint, given, d)
   local options = check.copy(given)
   options.is_tls, options.seed = endpoint.address.is_tls, d.random and 1
@@ -44,17 +44,17 @@ local function dial(endpoint, address, options, security)
     since = d.now(),
     is_closed = false,
     received = 0,  -- bytes received at the last poll, including incomplete messages
-    metadata = {}, -- sent with every call: the token of the user
+    metadata = {}, -- sent with every call: the token of the user, and hasleader if a leader is required
     trusts_progress = nil, -- whether the server's progress messages can be trusted; nil: not known yet
     lacks_range_stream = false, -- the server has no KV.RangeStream
-    late_at = nil, -- the time at which the oldest expected answer is late
-    is_left = false, -- other endpoints are used instead, since the server is useless
+    late_at = nil, -- the time of the next call of is_slow; nil: no answer is expected
+    is_left = false, -- another connection is used for new calls, see transport:part_with
     was_adopted = false, -- it was used for calls: its user was authenticated at least once
     got_enhance_your_calm = false, -- the server has refused our keepalive pings as too frequent
     -- Of watch_calls.lua:
     status_call = nil,  -- the number of the call that asks for the server's version
     suspects = nil,     -- watches that know a later revision than the server
-    verification = nil, -- the function that gets the answer to the read that decides which of both is right
+    verification = nil, -- { number = of the read that decides whether the server or the watches are right }, or nil
     verify_until = nil, -- the deadline of that read
   }, connection_mt)
 end
@@ -119,8 +119,8 @@ function callback_methods:on_ready(connection, number)
   self.on_end(connection:finish(number))
 end
 
---- Begins a call whose result, as of `finish`, is given to the function on_end. `metadata` replaces that of the
--- connection, if given. Returns the number of the call, or nil if the connection takes no more calls.
+--- Begins a call that ends with a call of on_end with the results of `finish`. `metadata`, if given, replaces that of
+-- the connection. Returns the number of the call, or nil if the connection takes no more calls.
 function connection_methods:ask(path, bytes, on_end, metadata)
   local receiver = setmetatable({ on_end = on_end, sent_at = nil }, callback_mt)
   metadata = metadata or self.metadata
@@ -135,8 +135,8 @@ function connection_methods:expect(receiver)
   self.late_at = self.late_at or now
 end
 
---- True, once, if a receiver has waited for an answer for so many seconds since `expect` was called for it. Sets
--- late_at.
+--- Returns true if a receiver has waited for an answer for `seconds` since `expect` was called for it; once for each
+-- such call. Sets late_at.
 function connection_methods:is_slow(now, seconds)
   local is_slow, oldest = false, nil
   for _, receiver in pairs(self.calls) do

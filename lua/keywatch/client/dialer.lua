@@ -59,7 +59,7 @@ local function new(endpoints, options, security, backoff, prefer)
     steps = nil,       -- lists of endpoints that this round has not tried yet; each list is tried at once
     attempts = {},     -- endpoints that are being tried
     is_closed = false,
-    failures = 0,      -- failed rounds in a row, and connections that did not last
+    failures = 0,      -- failed rounds and short connections in a row
     retry_at = 0,      -- the earliest time of the next round
     trouble = nil,     -- the text of the last error, with its endpoint
     why = nil,         -- the same at the end of the last round, or of a connection; nil while a connection is in use
@@ -73,7 +73,7 @@ local function is_same(a, b)
   return url.format(a.address) == url.format(b.address)
 end
 
---- Returns the endpoint of a list that is at the same address, or nil.
+--- Returns the endpoint of a list that has the address of `endpoint`, or nil.
 local function find(list, endpoint)
   for _, one in ipairs(list) do
     if is_same(one, endpoint) then return one end
@@ -126,7 +126,7 @@ local function shuffle(list)
   end
 end
 
---- Inserts an endpoint that has failed lately behind those that have failed before it.
+--- Inserts an endpoint that has failed recently after those that failed before it.
 local function insert_failed(list, endpoint)
   local at = #list + 1
   while at > 1 and list[at - 1].failed_at > endpoint.failed_at do at = at - 1 end
@@ -156,15 +156,15 @@ end
 
 -- }======
 
--- {====== Trying one ======
+-- {====== Trying one endpoint ======
 
 --- Notes why an endpoint has failed.
 local function note(self, endpoint, text)
   self.trouble = ("%s: %s"):format(endpoint.url, text)
 end
 
---- Notes why an address of an endpoint has failed, beside the failures of its other addresses: one address may have a
--- bad certificate, and the next one may be closed.
+--- Notes why an address of an endpoint has failed, and keeps the failures of its other addresses: one address may have
+-- a bad certificate, and the next one may be closed.
 local function note_attempt(self, attempt, text)
   local texts = attempt.texts
   for _, known in ipairs(texts) do
@@ -178,8 +178,8 @@ end
 local function begin(self, endpoint, now)
   local attempt = {
     endpoint = endpoint,
-    addresses = {},     -- that were not tried yet
-    lookup = nil,       -- of the name of the endpoint, while it is running
+    addresses = {},     -- the addresses that were not tried yet
+    lookup = nil,       -- the lookup of the endpoint's host name, while it is running
     lookup_until = nil, -- the deadline of the lookup
     connection = nil,   -- the connection that is being opened
     is_over = false,    -- the attempt was abandoned
@@ -256,7 +256,7 @@ local function step_all(self, now)
     local attempt = attempts[i]
     local found = step(self, attempt, now)
     if found then
-      attempt.connection = nil -- not the dialer's any more
+      attempt.connection = nil -- no longer the dialer's
       self:stop()
       self.trouble = nil
       return found
@@ -332,7 +332,8 @@ function dialer_methods:lost(lost, now, text)
   lost.endpoint.failed_at = now
 end
 
---- Notes that an endpoint answers, but is useless: the others are tried first. `text`, if given, is the reason.
+--- Notes that an endpoint is useless though it could be connected to: the others are tried first. `text`, if given, is
+-- the reason.
 function dialer_methods:turn_away(endpoint, now, text)
   endpoint.failed_at = now
   if not text then return end
@@ -340,7 +341,7 @@ function dialer_methods:turn_away(endpoint, now, text)
   self.why = self.trouble
 end
 
---- Closes the connections that are being opened: no call needs one any more.
+--- Closes the connections that are being opened, and ends the round.
 function dialer_methods:stop()
   local attempts = self.attempts
   self.attempts, self.steps = {}, nil

@@ -56,14 +56,14 @@ end
 
 -- Fields that the keeper adds to a kept lease:
 --
---   bytes      the encoded request
---   ttl        seconds, as last reported; nil if not known
---   deadline   the time at which it is lost, unless an answer comes before
---   timer      in `timers`
---   place      its index in the queue while it is waiting, else nil
---   call       the call on which it was asked, until the answer has arrived; else nil
---   number     the index of the request in that call
---   sent       when it was asked last
+--   bytes        the encoded request
+--   ttl          seconds, as last reported; nil if not known
+--   deadline     the time at which it is lost, unless an answer comes before
+--   timer        its timer in `timers`
+--   queue_index  its index in the queue while it is waiting, else nil
+--   call         the call on which it was asked, until the answer has arrived; else nil
+--   number       the index of the request in that call
+--   sent         when the last request was sent
 
 --- Sets the time of the next work for a lease.
 local function set_timer(self, kept, at)
@@ -74,17 +74,17 @@ end
 
 --- Puts a lease into the queue. Its timer becomes its deadline.
 local function enqueue(self, kept)
-  if kept.place then return end
-  local place = self.last + 1
-  self.last, self.queue[place], kept.place, self.waiting = place, kept, place, self.waiting + 1 -- atomic
+  if kept.queue_index then return end
+  local index = self.last + 1
+  self.last, self.queue[index], kept.queue_index, self.waiting = index, kept, index, self.waiting + 1 -- atomic
   set_timer(self, kept, kept.deadline)
 end
 
 --- Takes a lease out of the queue. Atomic.
 local function leave_queue(self, kept)
-  local place = kept.place
-  if not place then return end
-  self.queue[place], kept.place, self.waiting = false, nil, self.waiting - 1
+  local index = kept.queue_index
+  if not index then return end
+  self.queue[index], kept.queue_index, self.waiting = false, nil, self.waiting - 1
   while self.first <= self.last and not self.queue[self.first] do
     self.queue[self.first] = nil
     self.first = self.first + 1
@@ -167,7 +167,7 @@ local function reason_of(self, kept)
   local trouble = not transport.connection and transport.dialer.why or self.trouble and self.trouble.message
   if trouble then return ("%s: %s"):format(late, trouble) end
   if kept.call then return late .. ": the server has not answered" end
-  if kept.place then return late .. ": there was no connection" end
+  if kept.queue_index then return late .. ": there was no connection" end
   return late .. ": the loop did not turn"
 end
 
@@ -258,7 +258,7 @@ local function take_end(self, call, status, text, is_refused)
   requeue(self, call)
 end
 
---- Takes an answer. Answers without a waiter are ignored.
+--- Takes an answer. Ignores the answer if no kept lease waits for it on this call.
 local function take_answer(self, call, message)
   local answer = core.decode("LeaseKeepAliveResponse", message)
   if not answer then
@@ -429,7 +429,7 @@ end
 --- Loses the leases that are waiting: the server has refused the user.
 function keeper_methods:fail_waiting(err)
   for _, kept in ipairs(kept_leases.list_all(self)) do
-    if kept.place then self:lose(kept, "the server has refused the user: " .. err.message) end
+    if kept.queue_index then self:lose(kept, "the server has refused the user: " .. err.message) end
   end
 end
 

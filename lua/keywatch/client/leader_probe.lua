@@ -28,7 +28,7 @@ local probe_mt = { __index = probe_methods }
 local function new(transport)
   return setmetatable({
     transport = transport,
-    suspects = {}, -- by connection: { number = of the call that asks, until_ =, received =, ask_at =, refusals = }
+    suspects = {}, -- by connection: the progress of the probe, a table with the fields in `begin`
   }, probe_mt)
 end
 
@@ -42,8 +42,8 @@ function probe_methods:begin(connection)
     number = nil,  -- of the call that asks, while it is running
     until_ = nil,  -- the deadline of that call
     received = 0,  -- bytes received when that deadline was set
-    ask_at = 0,    -- when it is asked (again)
-    refusals = 0,  -- answers that it has no leader
+    ask_at = 0,    -- the time of the next question
+    refusals = 0,  -- answers that the member has no leader
   }
   transport.poll_at = nil -- it is asked in the next turn
 end

@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 --- methods: the methods of etcd's API, by their paths: { request = name of the message, answer = name of the message,
--- is_read = whether the method changes nothing }. Other methods of a server use bytes.
+-- is_read = whether the method changes nothing }. The messages of other methods are strings of bytes.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 
 local methods = {}
 
---- Adds methods of a service. `names` are their names, separated by space, each with a "*" behind it if the method
--- changes nothing. A request is the message NAMERequest, and an answer NAMEResponse; `prefix` stands before the name.
+--- Adds methods of a service. `names` are their names, separated by spaces; a "*" after a name means that the method
+-- changes nothing. A request is the message NAMERequest, an answer NAMEResponse, both with `prefix`, if any, in front.
 local function add(service, names, prefix)
   for name, star in names:gmatch("(%w+)(%*?)") do
     local message = (prefix or "") .. name
@@ -35,8 +35,8 @@ methods["/v3electionpb.Election/Observe"] = methods["/v3electionpb.Election/Lead
 add("grpc.health.v1.Health", "Check* Watch*", "Health")
 methods["/grpc.health.v1.Health/Watch"] = methods["/grpc.health.v1.Health/Check"]
 
---- Returns the bytes of a message. The message is a table if the name of its type is known, else a string. Raises a
--- usage error of the function `called`.
+--- Returns the bytes of a message. With `name`, the message's type, the message is a table, or nil for an empty one;
+-- without, it is a string. Raises a usage error of the function `called`.
 local function encode(name, message, called)
   if not name then
     if type(message) == "string" then return message end
@@ -51,7 +51,7 @@ local function encode(name, message, called)
   return bytes
 end
 
---- Returns the message of some bytes; or nil and an error. Without a name the bytes are the message.
+--- Returns the message that is encoded in `bytes`; or nil and an error. Without a name the bytes are the message.
 local function decode(name, bytes)
   if not name then return bytes end
   local message, err = core.decode(name, bytes)

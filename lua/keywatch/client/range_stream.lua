@@ -24,7 +24,7 @@ local HEADER = 0x0a -- the tag that the last message begins with, and no other
 
 local byte = string.byte
 
--- The receiver of the call. The connection holds it, so it must not refer to the rest.
+-- The receiver of the call. The connection references the receiver, so the receiver must not reference the rest.
 local receiver_methods = {}
 local receiver_mt = { __index = receiver_methods }
 
@@ -46,22 +46,22 @@ local rest_mt = { __index = rest_methods }
 --- Returns the rest of a range without pages yet.
 local function new_rest()
   return setmetatable({
-    connection = nil,   -- that has answered the last page
-    cluster = nil,      -- of the first page
-    is_of_other_cluster = false, -- the last page is
+    connection = nil,   -- the connection that has answered the last requested page
+    cluster = nil,      -- the cluster id of the first page
+    is_of_other_cluster = false, -- the last requested page is of another cluster than the first
     message = nil,      -- the last page, encoded; nil once it was compared
-    has_moved = false,  -- the last page has arrived over another connection than the one before, see take_move
+    has_moved = false,  -- since take_move two pages in a row have arrived over different connections
     is_of_pages = false, -- the reader of `each` wants pages, and no stream
-    receiver = nil,     -- of the stream; nil: there is none
+    receiver = nil,     -- the receiver of the stream; nil: there is none
     sentinel = nil,     -- cancels the stream when the rest is collected
-    report = nil,       -- see call_hook.lua
-    is_new = false,     -- no message of the stream has arrived
+    report = nil,       -- the report of the stream, see call_hook.lua
+    is_new = false,     -- the stream has begun, and none of its messages with kvs has arrived
     has_failed = false, -- a stream has ended before its first message
     arrival = nil,      -- driver event for a reader that waits: set when a message may have arrived
   }, rest_mt)
 end
 
---- Notes the connection that has answered a page, and the page.
+--- Notes a requested page, and the connection that has answered it.
 function rest_methods:note(connection, message)
   local cluster = core.header(message)
   self.cluster = self.cluster or cluster
@@ -86,7 +86,8 @@ function rest_methods:close(err)
   if report then report:finish(err) end
 end
 
---- Begins the stream. Returns true, or false if the connection is no longer in use, or its server has no streams.
+--- Begins the stream. Returns false if there is none: no page was answered, the connection is no longer in use or takes
+-- no call, its server has no streams, or a stream has failed at its beginning.
 local function begin(self, transport, bytes, wake)
   local connection = self.connection
   if not connection or self.has_failed or connection.lacks_range_stream or transport.connection ~= connection then
@@ -116,8 +117,8 @@ local function end_with(self, status, text)
   give_up(self, status ~= grpc_status.OK and core.error_of(status, text) or nil)
 end
 
---- Takes a message. Returns the page, and true if it is the last one; or nil if the message has no kvs, or is
--- malformed: then the stream is abandoned.
+--- Takes a message. Returns the page, and true if it is the last one. Returns nil if the message has no kvs; or if it
+-- is malformed, and then abandons the stream.
 local function take_message(self, page)
   if page == true then return give_up(self, core.new_error("malformed")) end
   if byte(page) == HEADER then
@@ -129,7 +130,7 @@ local function take_message(self, page)
   return page, false
 end
 
---- Returns the next page, encoded as a RangeResponse, and true if it is the last one: any other has neither header nor
+--- Returns the next page, encoded as a RangeResponse, and whether it is the last one: any other has neither header nor
 -- `more`. Returns nil if the page has not arrived yet: `wake` is then called when it may have arrived. Returns false if
 -- there is no stream: the reader requests a page. `bytes` is the encoded RangeRequest of the rest, at the revision of
 -- the first page.
@@ -153,8 +154,7 @@ function rest_methods:take(transport, bytes, wake)
   return false
 end
 
---- Returns the next page and whether it is the last one, or false, as `take` does. Waits for a page at most until the
--- deadline.
+--- Like `take`, but waits for the page. At the deadline closes the stream and returns false.
 function rest_methods:await(transport, bytes, deadline)
   local d = driver.get()
   local arrival = self.arrival or d.event()

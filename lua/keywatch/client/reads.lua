@@ -1,9 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- reads: reads of a client that are repeated until they are answered, without a limit.
+--- reads: reads of a client that are repeated, without a limit, until they are answered or refused.
 --
 -- transport:poll drives them, so no task waits for a running read. A waiting read is sent as soon as there is a
--- connection. It is sent again if its connection ends, or if the server cannot answer now. Every attempt has twice the
--- time of the previous one, so that a large answer on a slow network succeeds in the end.
+-- connection. It is sent again if its connection ends, or if the server cannot answer now. After an attempt that took
+-- too long the next one has twice its time, so that a large answer on a slow network succeeds in the end.
 --
 -- A read belongs to a watch, which is woken when the read is done. A read whose watch was collected is dropped.
 
@@ -30,7 +30,7 @@ local function new(transport, metadata_of)
   }, reads_mt)
 end
 
---- Removes a read from the list. At once: without a call, since a finalizer may begin and cancel reads.
+--- Removes a read from the list. Atomic: calls no function, since a finalizer may begin and cancel reads.
 local function remove(self, read)
   local list, at = self.list, read.at
   if not at then return end
@@ -89,13 +89,13 @@ function reads_methods:begin(path, bytes, watch, rest, rest_bytes)
     rest_bytes = rest_bytes, -- nil: the stream of the rest is not used
     until_ = nil,        -- the deadline of the page from the stream
     is_part = false,     -- the message is a part of a range stream: it has no header, and more follows
-    at = nil,            -- its index in the list
-    attempt = nil,       -- { connection =, number =, token =, until_ = } while it is running
+    at = nil,            -- the index in the list
+    attempt = nil,       -- { connection =, number =, token =, until_ = } while an attempt is running
     seconds = math.max(LEAST_SECONDS, self.transport.opts.timeout), -- of the next attempt
     failures = 0,        -- attempts that have failed on a connection that stays open
     retry_at = 0,        -- the earliest time to send it again
     trouble = nil,       -- the error of the last attempt
-    has_renewed = false, -- the user was authenticated again because of it
+    has_renewed = false, -- the user was authenticated again because of this read
     metadata = self.mark and self.mark(path, bytes), -- header fields of its own, or nil
     is_done = false,
     message = nil,
@@ -264,7 +264,7 @@ function reads_methods:error(read)
   return read.trouble or core.new_error("deadline_exceeded")
 end
 
---- After a fork: sends all reads again. The end of their calls does not count as a failure.
+--- After a fork: makes all reads wait, so that they are sent again. The end of their calls does not count as a failure.
 function reads_methods:restart()
   for _, read in ipairs(self.list) do
     read.attempt, read.failures, read.retry_at, read.trouble = nil, 0, 0, nil

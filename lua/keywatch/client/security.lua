@@ -2,7 +2,7 @@
 --- security: TLS of a client, and a warning about passwords that are sent without TLS.
 --
 -- A client with TLS has one context for all its connections. The context rereads changed files before each connection.
--- If the new files are unusable, the context keeps the old ones, and logs a warning.
+-- If the new files are unusable, the context keeps the old certificates, and check_files logs a warning.
 
 local log = require "keywatch.support.log"
 local tls = require "keywatch.support.tls"
@@ -29,7 +29,7 @@ local function new(endpoints, options)
   local self = setmetatable({
     context = nil,     -- of keywatch.tls; nil: the client has no TLS
     trouble = nil,     -- the text of the last error of the context's files; nil: they are usable
-    has_plain = false, -- an endpoint that was given to connect is without TLS
+    has_plain = false, -- an endpoint that was given to connect has no TLS
   }, security_mt)
   for _, endpoint in ipairs(endpoints) do
     if not endpoint.address.is_tls then self.has_plain = true end

@@ -3,9 +3,9 @@
 --
 --   idle         there is no connection, and nothing needs one
 --   connecting   the first attempt to connect is running
---   connected    there is a connection, and its last request has not failed
---   waiting      after a failure: requests or watches wait, and the client retries
---   closed
+--   connected    there is a connection, and nothing waits because of a failure
+--   waiting      after a failure: requests, watches or leases wait, and the client retries
+--   closed       the client was closed
 --
 -- transport.lua calls `update` after each poll, when its own fields are consistent. The hook does not run there: it
 -- runs as a task, one call after the other, in the order of the changes. So the hook may wait, raise, and close the
@@ -27,14 +27,14 @@ local function new(transport)
     transport = transport,
     name = "idle",
     endpoint = nil, -- the URL of the endpoint in use
-    why = nil,      -- the text of the last trouble
+    why = nil,      -- the text of the last error, if the state is idle or waiting
     since = nil,    -- when the name or the endpoint has changed; set at the first use of the client
     changes = 0,
-    hook = setmetatable({}, { __mode = "v" }), -- [1]: on_state. The client holds it, so that it may refer to the client
+    hook = setmetatable({}, { __mode = "v" }), -- [1]: on_state. It may refer to the client, which keeps it alive
     queue = {},     -- states for which the hook is to be called
     task = nil,     -- the task that calls the hook
     waits_since = nil,  -- when watches began to wait for a server
-    has_warned = false, -- that was logged
+    has_warned = false, -- that wait was logged
   }, state_mt)
 end
 
@@ -45,7 +45,7 @@ end
 
 -- {====== The present state ======
 
---- Returns why requests or watches wait though there is a connection; or nil.
+--- Returns why requests, watches or leases wait though there may be a connection; or nil.
 local function trouble_of(transport)
   if transport.retrying > 0 and transport.request_trouble then return transport.request_trouble end
   local watch_calls, reads, keeper = transport.watch_calls, transport.reads, transport.keeper
@@ -62,7 +62,7 @@ local function needs_connection(transport)
     or transport.keeper.waiting > 0
 end
 
---- Returns the name of the state, the URL of the endpoint in use, and the text of the last trouble.
+--- Returns the name of the state, the URL of the endpoint in use, and the text of the last error; nil if there is none.
 local function find(transport)
   if transport.is_closed then return "closed" end
   local authenticating = transport.authenticating
@@ -136,9 +136,8 @@ local function add(self, described)
   self:poll()
 end
 
---- Logs, once, that a background task without a timeout, such as a watch, has waited for a server for long;
--- and when the server is there again. A client with caches leaves that to them. The transport is polled at each
--- attempt to connect.
+--- Logs, once per wait, that watches or their reads have waited for a server for long, and that the client is connected
+-- again. Caches log that themselves. The transport is polled at each attempt to connect, so the log line is not late.
 local function watch_over(self, name, why)
   local transport, now = self.transport, driver.get().now()
   local is_waiting = name == "waiting" and next(transport.feeds) == nil
@@ -148,11 +147,11 @@ local function watch_over(self, name, why)
     if self.has_warned or now - self.waits_since < WARN_AFTER then return end
     self.has_warned = true
     log.warn({ endpoint = transport.dialer.endpoints[1].url },
-      "a client has watches that wait for a server since %d seconds: %s", math.floor(now - self.waits_since),
+      "the watches of a client have waited for a server for %d seconds: %s", math.floor(now - self.waits_since),
       (why:gsub("^keywatch: ", "")))
   elseif self.waits_since and name ~= "connecting" then
     if self.has_warned and name == "connected" then
-      log.info({ endpoint = transport.dialer.endpoints[1].url }, "a client has its server again, after %d seconds",
+      log.info({ endpoint = transport.dialer.endpoints[1].url }, "a client is connected again, after %d seconds",
         math.floor(now - self.waits_since))
     end
     self.waits_since, self.has_warned = nil, false

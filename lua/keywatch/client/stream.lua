@@ -42,7 +42,7 @@ local function open(client, path, method, connect_deadline, deadline, metadata)
         path = path,
         method = method,
         deadline = deadline,
-        arrival = arrival, -- driver event: set when a message, room to send, or the end has arrived
+        arrival = arrival, -- driver event: set when the stream has a message, room to send, or has ended
         sentinel = connection:sentinel(number),
         is_finished = false, -- no more messages will be sent
         is_over = false,

@@ -6,8 +6,8 @@
 -- renewing leases) is done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists,
 -- a page is to be read, or a lease is kept. None of this work needs a task, so a client works at top level, too.
 --
--- A call that has not reached a server is tried again until its deadline. A call that may have reached a server is
--- tried again only if it is a read.
+-- A call that no server has executed is tried again until its deadline. A call that a server may have executed is tried
+-- again only if it is a read.
 --
 -- A client of several endpoints asks only members of etcd that have a leader: it sends `hasleader: true` with its
 -- calls. A member without a leader then refuses calls at once, before it has done anything, and ends streams after
@@ -88,7 +88,7 @@ local function new(endpoints, opts)
     authenticating = nil, -- the connection whose user is being authenticated
     authenticating_until = 0, -- the deadline of that
     authenticating_call = nil, -- the number of the call
-    uses = 0,             -- running calls, and calls that wait for a connection
+    uses = 0,             -- calls that are running, that wait for a connection, or that pause
     waiting = 0,          -- calls that wait for a connection
     pausing = 0,          -- calls that wait until they are tried again
     retrying = 0,         -- calls that have failed, and are tried again
@@ -99,8 +99,9 @@ local function new(endpoints, opts)
     must_look_again = false,
     is_steady = true,     -- see task/driver.lua
     is_closed = false,
-    is_drained = false,   -- closed, except for calls of requests
-    successor = nil,      -- the transport of these calls, which is_short
+    is_drained = false,   -- closed, except for calls of nginx's requests
+    successor = nil,      -- the transport of these calls
+    is_short = false,     -- this transport is such a successor
     polled_at = 0,        -- time of the last poll
     quiet_until = 0,      -- the time until which only watches have work, unless a field above says otherwise
     changed = nil,        -- driver event: set when `connection`, `refusal` or `is_closed` has changed
@@ -165,7 +166,7 @@ function transport_methods:release()
   self:update()
 end
 
---- After a fork: drops the connections of the parent process. The watches are attached again by this process.
+--- After a fork: drops the connections of the parent process. This process attaches the watches again.
 function transport_methods:check_process()
   local pid = core.pid()
   if pid == self.pid then return end
@@ -235,7 +236,7 @@ local function refuse(self, connection, err)
   drop(self, connection, driver.get().now(), err.message)
 end
 
---- Returns the header fields of all calls of a connection, beside the token of the user.
+--- Returns the header fields of all calls of a connection, without the token of the user.
 local function common_metadata(self)
   return { hasleader = self.dialer:has_choice() and "true" or nil }
 end
@@ -355,7 +356,7 @@ local function poll_dialer(self, now)
   if not is_asked then return nil end
   local failures = self.dialer.failures
   local connection, seconds = self.dialer:poll(now)
-  if self.dialer.failures > failures and next(self.feeds) ~= nil then self:look_again() end -- they may have files
+  if self.dialer.failures > failures and next(self.feeds) ~= nil then self:look_again() end -- caches may have files
   if connection then
     use_opened(self, connection)
     return 0
@@ -469,7 +470,8 @@ end
 
 -- {====== Calls ======
 
---- Returns the deadline of a call: the given one, or now plus the timeout, or plus the default timeout.
+--- Returns the deadline of a call: the given one, or now plus the timeout. Without both, the timeout is the option of
+-- connect, else the driver's limit (`patience`), else the default.
 function transport_methods:deadline_of(timeout, deadline)
   if deadline then return deadline end
   local d = driver.get()
@@ -491,7 +493,7 @@ end
 
 read_waiter_methods.on_ready = waiter_methods.on_ready
 
---- Called when the server has no leader, or does not answer, and another one is used. The read is sent to that one.
+--- Called when another connection is used from now on. The read is sent again there.
 function read_waiter_methods:on_leave(connection, number, text)
   self.status, self.text, self.is_refused = grpc_status.UNAVAILABLE, text, false
   self.is_done = true
@@ -565,9 +567,9 @@ function transport_methods:renew(connection, token, status, text)
   return true
 end
 
---- True if a call has certainly not been carried out: the server has not processed it, or has refused it because it was
--- for which a leader is required, and which has none. Members of etcd look for that before they do anything else.
--- Services beside etcd's own make several changes, and may have made some of them.
+--- True if a call has certainly not been executed: the server has not processed it; or the call requires a leader, and
+-- the server has refused it because it has none. Members of etcd check that before they do anything else. The services
+-- outside of etcdserverpb make several changes, and may have made some of them.
 local function is_refused(waiter, call)
   return waiter.is_refused or waiter.status == grpc_status.UNAVAILABLE and waiter.text == NO_LEADER
     and waiter.requires_leader and call.path:find("^/etcdserverpb%.") ~= nil
@@ -634,7 +636,7 @@ local function error_of_waiter(waiter, call)
   local is_unavailable = waiter.status == grpc_status.UNAVAILABLE
   local err = (is_unavailable and refusals.trouble_of or core.error_of)(waiter.status, waiter.text)
   local is_done = err.code == "answer_too_large"
-  local is_in_doubt = refusals.IN_DOUBT[waiter.status] and not is_refused(waiter, call)
+  local is_in_doubt = refusals.MAYBE_DONE[waiter.status] and not is_refused(waiter, call)
   return mark_maybe_done(err, call.is_read or not is_done and not is_in_doubt)
 end
 
@@ -643,8 +645,8 @@ local function is_worth_another(waiter, call)
   return call.is_read and waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)
 end
 
---- Makes one attempt at a call. Returns true and what `unary` returns; or false if the call must be repeated, and the
--- error of the attempt if that must be later. Nothing is sent after the deadline, since the call would be in doubt.
+--- Makes one attempt at a call. Returns true and the results of `unary`; or false if the call must be repeated, and the
+-- error of the attempt if a pause must come first. Nothing is sent after the deadline: a write would be in doubt.
 local function attempt(self, call)
   local connection, err = self:await_connection(call.deadline)
   if not connection then return true, nil, err end
@@ -673,14 +675,14 @@ local function attempt(self, call)
   if self.tries_once or not is_worth_another(waiter, call) then return true, nil, failure end
   call.failures = call.failures + 1
   self.request_trouble = failure.message
-  -- At once on another connection, but only the first time: otherwise, while no member has a leader, all calls would
-  -- try each new connection.
+  -- The repetition has no pause if there is another connection, but only the first time: otherwise, while no member has
+  -- a leader, all calls would try each new connection.
   if self.connection ~= connection and call.failures == 1 then return false end
   self:turn_away(connection, failure.message)
   return false, nil, failure
 end
 
---- Repeats a call until its end. `failure` is the error of the first attempt, if the next one must be later.
+--- Repeats a call until its end. `failure` is the error of the first attempt, or nil if the next one needs no pause.
 -- Returns the same as `unary`.
 local function insist(self, call, failure)
   while true do
@@ -705,7 +707,7 @@ local function make_call(self, path, bytes, deadline, is_read, metadata, report)
   local call = {
     path = path, bytes = bytes, deadline = deadline, is_read = is_read, metadata = metadata,
     failures = 0,        -- attempts that a server could not answer
-    has_renewed = false, -- the user was authenticated again because of it
+    has_renewed = false, -- the user was authenticated again because of this call
     report = report,     -- see call_hook.lua; nil: there is no hook
   }
   local is_over, back, err, connection = attempt(self, call)
@@ -720,8 +722,8 @@ local function make_call(self, path, bytes, deadline, is_read, metadata, report)
 end
 
 --- Makes a call with one message and one answer. Returns the bytes of the answer, nil and the connection of the answer;
--- or nil and an error. With `is_read` the call may be repeated. After `drain` calls of requests use a transport of
--- their own, which is drained in its turn when none of them is running.
+-- or nil and an error. With `is_read` the call may be repeated. After `drain` the calls of nginx's requests use a
+-- transport of their own, which is drained in its turn when none of them is running.
 function transport_methods:unary(...)
   if not self.is_drained then
     local back, err, connection = make_call(self, ...)
@@ -754,7 +756,7 @@ function transport_methods:drain()
   return true
 end
 
---- Closes the transport. Calls that are running fail, and so do watches. Kept leases are lost.
+--- Closes the transport. Running calls, reads and watches fail. Kept leases are lost.
 function transport_methods:close()
   if self.is_closed then return end
   self:check_process()

@@ -153,7 +153,8 @@ function watch_calls_methods:stop_sharing(watch)
   if watch.call then unshare(self, watch.call) end
 end
 
---- Attaches a watch again, because its call has not confirmed it in time. Other servers are tried first.
+--- Detaches a watch, which its call has not confirmed in time, so that it is attached again. Other servers are tried
+-- first.
 function watch_calls_methods:replace_call(watch)
   local call = watch.call
   if not call then return end -- it waits for a connection
@@ -241,10 +242,10 @@ local function open(self, connection, watch, is_private, is_led)
     members = setmetatable({}, { __mode = "k" }), -- as keys: the attached watches
     since = now,
     inspect_at = now + INSPECT_INTERVAL,
-    heard = 0,  -- messages received until the last inspection
+    received = 0,  -- messages received until the last inspection
     silent = 0, -- inspections since the last message
     sent_at = nil, -- when the last request was sent, until its answer is noticed: see connection.lua
-    heard_before = nil, -- messages received until then
+    received_before = nil, -- messages received before that request
   }, call_mt)
   local number = connection.core:watch(metadata, self.transport.opts.max_message)
   if not number then return nil end
@@ -274,13 +275,13 @@ end
 
 --- True if a message has arrived since the last request on the call.
 function call_methods:has_answered()
-  return self.connection.core:inspect(self.number) ~= self.heard_before
+  return self.connection.core:inspect(self.number) ~= self.received_before
 end
 
 --- Notes a request on a call: a server that does not answer may hang.
 local function expect_answer(call)
   if not call.requires_leader or call.sent_at and not call:has_answered() then return end
-  call.heard_before = call.connection.core:inspect(call.number)
+  call.received_before = call.connection.core:inspect(call.number)
   call.connection:expect(call)
 end
 
@@ -300,7 +301,7 @@ local function attach(self, connection, watch, now)
   end
 end
 
---- Attaches all idle watches, except those in a pause. Returns the seconds until the first pause is over, or nil.
+--- Attaches all idle watches, except those in a pause. Returns the seconds until the first pause ends, or nil.
 local function attach_all(self, connection, now)
   local wait = nil
   for _, watch in ipairs(keys_by(self.idle, "tag")) do
@@ -344,7 +345,7 @@ local function back_off(self)
   self.retry_at = driver.get().now() + self.transport.backoff(self.failures)
 end
 
---- Counts the end of a call. After a short call the next one is delayed, and opened to another server. A
+--- Handles the end of a call. After a short call the next one is delayed, and opened to another server. A
 -- server without a leader is left at once, with all watches and reads.
 local function note_end(self, call, status, text)
   local has_lasted = driver.get().now() - call.since >= STABLE
@@ -541,12 +542,12 @@ end
 -- silent.
 local function inspect(self, call, now)
   local object, number = call.connection.core, call.number
-  local heard, count, is_held = object:inspect(number)
+  local received, count, is_held = object:inspect(number)
   call.inspect_at = now + INSPECT_INTERVAL
-  if not heard then return end
+  if not received then return end
   if count == 0 then return call:close() end
-  call.silent = (heard == call.heard and not is_held) and call.silent + 1 or 0
-  call.heard = heard
+  call.silent = (received == call.received and not is_held) and call.silent + 1 or 0
+  call.received = received
   if not call.connection.trusts_progress then
     call.silent = 0
     learn(self, call.connection)
@@ -628,8 +629,7 @@ local function limit_verification(self, connection, now)
   return math.max(0, connection.verify_until - now)
 end
 
---- Cancels the requests on a connection about its server. Called when the server, which has no watches any more, is
--- left.
+--- Cancels the requests on a connection that ask about its server. Called when the server is left and has no watches.
 function watch_calls_methods.cancel_questions(_, connection)
   local status_call, verification = connection.status_call, connection.verification
   connection.status_call, connection.verification, connection.suspects = nil, nil, nil
@@ -637,8 +637,9 @@ function watch_calls_methods.cancel_questions(_, connection)
   if verification and verification.number then connection:cancel(verification.number) end
 end
 
---- Returns true if the server has ended a watch for a temporary reason: because of the token, and the user is
--- authenticated again; or with a status that is not a refusal, also returned as an error. The watch is then idle.
+--- Returns true if the server has ended a watch for a temporary reason: because of the token, and then the user is
+-- authenticated again; or with a status that is not a refusal, which is also returned as an error. The watch is then
+-- idle.
 local function revive(self, watch)
   local words = watch.core:refusal()
   if not words or not watch.call then return false end
