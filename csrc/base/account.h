@@ -17,7 +17,8 @@
 
 #include "base/common.h"
 
-/* All zero but `max` and `base` at the start. The owner sets `refused` back to 0 when it has dealt with it. */
+/* The owner sets `max` and `base`; all else is zero at the start. The owner resets `refused` to 0 when it has reacted
+ * to the refusal. */
 typedef struct kw_budget {
   size_t max;     /* bytes */
   size_t base;    /* bytes for each account, in addition to max */
@@ -31,13 +32,13 @@ typedef struct kw_account {
   size_t held;       /* bytes */
 } kw_account;
 
-/* Makes an account of a budget, which must outlive it; or of none, NULL. */
+/* Makes an account of a budget, which must outlive the account. `budget` may be NULL: the account then only counts. */
 static inline void kw_account_init(kw_account *account, kw_budget *budget) {
   *account = (kw_account){.budget = budget};
   if (budget != NULL) budget->n++;
 }
 
-/* Removes the account from its budget, and credits the budget with what the account still holds. The account may not
+/* Removes the account from its budget, and credits the budget with what the account still holds. The account must not
  * be used again before kw_account_init. */
 static inline void kw_account_drop(kw_account *account) {
   if (account->budget == NULL) return;

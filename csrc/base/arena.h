@@ -2,8 +2,8 @@
  *
  * arena: memory that is allocated piece by piece, and freed all at once.
  *
- * An arena serves one call after the other. It is a list of blocks. A reset keeps one block of ordinary size, so that
- * most calls allocate nothing.
+ * An arena is a list of blocks, and is reset after each call that it serves. A reset keeps one block of ordinary size,
+ * so that most calls need no new block.
  */
 #ifndef KW_BASE_ARENA_H
 #define KW_BASE_ARENA_H
@@ -21,10 +21,10 @@ typedef struct kw_arena {
  * short. O(size). */
 void *kw_arena_alloc(kw_arena *arena, size_t size);
 
-/* Returns zeroed memory for `n` elements of `size` bytes; NULL also if the product overflows. */
+/* Returns zeroed memory for `n` elements of `size` bytes, like kw_arena_alloc; NULL also if the product overflows. */
 void *kw_arena_array(kw_arena *arena, size_t n, size_t size);
 
-/* Frees everything that was allocated, except for one block, which the arena uses again. */
+/* Frees everything that was allocated, except for one block of ordinary size, which the arena reuses. */
 void kw_arena_reset(kw_arena *arena);
 
 /* Frees everything. The arena is then empty, and ready for use. */

@@ -20,7 +20,7 @@ typedef struct kw_blob {
  * above UINT32_MAX. The caller fills in the bytes before the blob is shared. */
 kw_blob *kw_blob_new(size_t len);
 
-/* Returns a blob with a copy of `bytes` and one reference, which the caller owns; or NULL as kw_blob_new. */
+/* Returns a blob with a copy of `bytes` and one reference, which the caller owns; or NULL, like kw_blob_new. */
 kw_blob *kw_blob_copy(kw_slice bytes);
 
 /* Gives up a reference. The last one frees the blob. */

@@ -15,7 +15,7 @@
 #include "base/account.h"
 #include "base/blob.h"
 
-#define KW_CHAIN_COPIED 4096 /* fewer bytes of a blob are copied: that costs less than a piece */
+#define KW_CHAIN_COPIED 4096 /* a shorter part of a blob is copied: that costs less than a piece */
 
 typedef struct kw_piece kw_piece;
 
@@ -27,9 +27,9 @@ typedef struct kw_chain {
   kw_account *account; /* borrowed, or NULL */
 } kw_chain;
 
-/* Returns room for `n` contiguous bytes at the end of the chain, or NULL if memory is short. The caller fills the
- * room in, or a part of it, and calls kw_chain_commit, and adds nothing in between. Without a commit nothing is
- * added. */
+/* Returns room for `n` contiguous bytes at the end of the chain, or NULL if memory is short. The caller fills all or
+ * a part of the room, and then calls kw_chain_commit, before any other function that adds bytes. Without a commit
+ * nothing is added. */
 uint8_t *kw_chain_reserve(kw_chain *chain, size_t n);
 
 /* Adds the first `n` bytes of the room that kw_chain_reserve has returned. `n` may be less than was reserved. */

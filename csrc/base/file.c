@@ -8,7 +8,7 @@
 
 #include "base/thread.h"
 
-/* The size of a file whose close takes a millisecond or two. */
+/* From this size on, closing a file takes a millisecond or more. */
 #define LARGE KW_LIMIT(8 << 20, 16 << 10)
 
 bool kw_file_read(int fd, void *to, size_t len, int64_t at) {
@@ -57,7 +57,7 @@ void kw_file_guard_standard(void) {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
     int other = open("/dev/null", O_RDWR);
-    if (other > STDERR_FILENO) close(other); /* another thread was faster */
+    if (other > STDERR_FILENO) close(other); /* another thread has taken `fd` */
   }
 }
 

@@ -34,7 +34,7 @@ static inline uint64_t kw_hash_number(uint64_t number, uint64_t seed) {
   return kw_hash_fold(kw_hash_fold(number ^ seed, kw_hash_swap(seed) | 1), KW_HASH_FACTOR);
 }
 
-/* Hashes prefixes of the same bytes: the hash of a longer prefix continues from the shorter one. */
+/* Hashes several prefixes of the same bytes: the hash of a longer prefix continues from the shorter one. */
 typedef struct kw_hasher {
   const uint8_t *data; /* borrowed */
   uint64_t factor;     /* by which every word is multiplied, a secret */

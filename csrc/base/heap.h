@@ -38,7 +38,8 @@ void kw_heap_add(kw_heap *heap, kw_heap_node *node);
 /* Removes a node that is in the heap. O(log n). */
 void kw_heap_remove(kw_heap *heap, kw_heap_node *node);
 
-/* Gives room back if the nodes, and `spare` more, need little of it, see kw_shrink. Room for `spare` more remains. */
+/* Gives room back if the nodes, and `spare` more, need at most a quarter of it, see kw_shrink. Room for `spare` more
+ * remains. */
 void kw_heap_shrink(kw_heap *heap, size_t spare);
 
 /* Changes the time of a node that is in the heap. O(log n). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * hook: where builds for tests (-DKW_PROBE) reach into the product. Their own files are in csrc/probe, which no other
- * build has.
+ * hook: macros that builds for tests (-DKW_PROBE) replace, by those of probe/hook.h. No other build has the files of
+ * csrc/probe.
  */
 #ifndef KW_BASE_HOOK_H
 #define KW_BASE_HOOK_H
@@ -10,13 +10,13 @@
 #include "probe/hook.h"
 #else
 
-/* A limit, which is small in builds for tests, so that tests reach it. */
+/* A limit: `usual`, or `small` in builds for tests, so that tests reach it. */
 #define KW_LIMIT(usual, small) (usual)
 
-/* A search in a hash table looks at a slot. */
+/* Runs when a search in a hash table examines a slot. Builds for tests count the slots. */
 #define KW_VISIT() ((void)0)
 
-/* What allocates and frees. */
+/* The functions that mem.h calls. */
 #define KW_MALLOC malloc
 #define KW_CALLOC calloc
 #define KW_REALLOC realloc

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * link: an intrusive, circular, doubly linked list. A link is a part of its owner. The list itself is a link, too, in
- * one ring with its members: a member leaves without knowing the list. All functions are O(1).
+ * one ring with its members: a member can be removed without access to the list. All functions are O(1).
  */
 #ifndef KW_BASE_LINK_H
 #define KW_BASE_LINK_H

@@ -12,7 +12,7 @@
 #define MOVES 16
 
 /* The ids that have not moved yet since the map has grown. They move by whole clusters, which are runs of occupied
- * slots: no search that begins in another cluster passes them. */
+ * slots: a search that begins in another cluster does not need them. */
 typedef struct kw_map_rest {
   kw_map table;
   size_t at; /* a free slot, or the first slot of a cluster */
@@ -98,7 +98,7 @@ static bool begin_moving(kw_map *map, size_t cap) {
   return true;
 }
 
-/* Moves some clusters. */
+/* Moves ids until MOVES slots were examined, and the last one was free: so no cluster is moved in part. */
 static void move_some(kw_map *map) {
   kw_map *from = &map->rest->table;
   bool was_free = false;
@@ -185,8 +185,8 @@ static void visit_first(const kw_map *table, void (*visit)(void *, void *), void
     visit(table->slots[i].value, ctx);
 }
 
-/* Visits the previous table first, since its ids move to the other one; and each table from its last slot, since
- * removals shift values to earlier slots. */
+/* Visits the previous table first, since its ids move to the new one; and each table from its last slot, since removals
+ * shift values to earlier slots. */
 bool kw_map_visit(const kw_map *map, size_t *at, void (*visit)(void *, void *), void *ctx) {
   const kw_map *rest = map->rest == NULL ? NULL : &map->rest->table;
   if (*at == SIZE_MAX) {

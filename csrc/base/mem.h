@@ -2,8 +2,8 @@
  *
  * mem: allocation. All code of the core allocates and frees memory with these functions.
  *
- * Every allocation may fail. A caller that gets NULL leaves its object unchanged, and returns KW_ERR_NO_MEMORY. In
- * builds for tests, selected allocations fail (probe/mem.h).
+ * Every allocation may fail. A function that gets NULL leaves its object unchanged, unless its contract says otherwise,
+ * and returns KW_ERR_NO_MEMORY, NULL or false. In builds for tests, selected allocations fail (probe/mem.h).
  */
 #ifndef KW_BASE_MEM_H
 #define KW_BASE_MEM_H
@@ -21,8 +21,8 @@ static inline void *kw_realloc(void *p, size_t size) {
   return KW_REALLOC(p, size);
 }
 
-/* Returns `size` zeroed bytes, or NULL if memory is short. A large block is not cleared again: the
- * system has zeroed its pages. */
+/* Returns `size` zeroed bytes, or NULL if memory is short. A large block costs nothing extra: the system has zeroed its
+ * pages. */
 static inline void *kw_alloc_zeroed(size_t size) {
   return KW_CALLOC(1, size);
 }
@@ -45,13 +45,13 @@ void kw_free_pages(void *p, size_t size);
 void kw_mem_join(void);
 
 /* A trim returns pages inside of malloc's free blocks to the system, in steps, since glibc's malloc_trim examines all
- * blocks at once, which takes 50 ms if there are many. A trim allocates the free blocks that are larger than a page,
- * the largest first, until malloc takes new memory for one; then returns their pages, and frees the blocks. If there
- * were few blocks, malloc_trim returns the rest. All zero: no trim has begun. */
+ * blocks at once, which takes 50 ms if there are many. For each size, from 120 KiB down to a page, a trim allocates
+ * free blocks and returns their pages, until malloc takes new memory for a block of this size. At the end it frees the
+ * blocks. If there were few blocks, malloc_trim returns the rest. All zero: no trim has begun. */
 typedef struct kw_mem_trim {
   size_t size;                 /* the size that the next step allocates; 0: the search has ended */
   struct kw_mem_block *blocks; /* the list of blocks that were allocated, and are not freed yet */
-  size_t n;                    /* how many blocks the trim has allocated */
+  size_t n;                    /* number of blocks that the trim has allocated */
 } kw_mem_trim;
 
 /* Begins a trim. An earlier one must have ended. Without glibc does nothing. In a thread whose malloc does not use the
@@ -69,12 +69,12 @@ void kw_mem_trim_end(kw_mem_trim *trim);
  * doubling, and the vector may move. Returns false, with nothing changed, if memory is short. */
 bool kw_reserve(void *items, size_t *cap, size_t need, size_t size);
 
-/* A vector is not shrunk below room for so many elements. */
+/* kw_shrink leaves room for at least this many elements. */
 #define KW_KEEP KW_LIMIT(1024, 8)
 
 /* Shrinks a vector of `n` elements if they use at most a quarter of its room. The other parameters are those of
- * kw_reserve. The vector may move. If memory is short, the vector keeps its room. A removal takes amortized constant
- * time. */
+ * kw_reserve. The vector may move. If memory is short, the vector keeps its room. A removal followed by a shrink is
+ * amortized O(1). */
 void kw_shrink(void *items, size_t *cap, size_t n, size_t size);
 
 #endif

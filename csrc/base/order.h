@@ -2,8 +2,8 @@
  *
  * order: compares two numbers. The functions return a negative number, 0 or a positive number.
  *
- * All comparisons of the tree stand here, in a form that compilers get right. The difference (a > b) - (a < b) is none:
- * where only its sign is asked for, GCC 12.2 for arm64 with -O1 compares unsigned numbers as signed ones.
+ * All three-way comparisons are here, in a form that compilers get right. The usual (a > b) - (a < b) is not such a
+ * form: where only its sign is used, GCC 12.2 for arm64 with -O1 compares unsigned numbers as signed ones.
  */
 #ifndef KW_BASE_ORDER_H
 #define KW_BASE_ORDER_H

@@ -7,7 +7,7 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* 0: the handler could not be registered, and each call is a system call. */
+/* The id of this process; 0: the handler could not be registered, so each call is a system call. */
 static _Atomic pid_t cached;
 
 static void refresh(void) {

@@ -2,10 +2,10 @@
  *
  * process: the id of this process, without a system call; and the rule of forks.
  *
- * The rule of forks. An object with a thread, a mutex, or descriptors and files of one process keeps that process's id,
- * `pid`. The first call in a child process finds, at the door of the object, that the object is inherited: from then on
- * it is as if closed, cancelled or failed. The child frees the memory of the object, and nothing else: the thread is
- * the parent's, its mutex may stay locked for ever, and so files and descriptors stay as they are.
+ * The rule of forks. An object with a thread, a mutex, or descriptors and files of one process has a field `pid`, the
+ * id of that process. The object's first call in a child process finds that the object is inherited: from then on it
+ * behaves as closed, cancelled or failed. The child frees the memory of the object, and touches nothing else: not the
+ * thread, which only the parent has, not the mutex, which may stay locked for ever, and not the files and descriptors.
  */
 #ifndef KW_BASE_PROCESS_H
 #define KW_BASE_PROCESS_H
@@ -16,9 +16,9 @@
 
 /* Returns the id of this process. Any thread may call this function, and so may a signal handler after the first call.
  *
- * A child learns its id from a handler of pthread_atfork. Children that run none are not noticed: those of a raw clone
- * system call, of _Fork, and of vfork, which may only call exec. The handler stays registered, so the shared object
- * that has called this function must never be unloaded: see kw_pin. */
+ * A child learns its id from a handler of pthread_atfork. In a child that runs no such handlers the result is the
+ * parent's id: after a raw clone system call, after _Fork, and after vfork, whose child may only call exec. The handler
+ * stays registered, so the shared object that has called this function must never be unloaded: see kw_pin. */
 pid_t kw_process_id(void);
 
 /* True if an object belongs to this process, whose `pid` is given; false in a child, which has inherited the object. */

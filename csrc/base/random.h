@@ -7,7 +7,7 @@
 
 #include "base/common.h"
 
-/* Draws a random number. Returns false if the system has none. */
+/* Draws a random number. Returns false, with an errno, if the system call fails. */
 bool kw_random_draw(uint64_t *number);
 
 #endif

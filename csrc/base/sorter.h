@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * sorter: puts items in order, one step at a time. Items are pushed; then kw_sorter_settle is called until it returns
- * true, and `items` are in order. No call takes more than O(log n) compares.
+ * sorter: sorts items, one step at a time. Items are pushed; then kw_sorter_settle is called until it returns true, and
+ * `items` are in order. No call takes more than O(log n) compares.
  *
  * A sorter with a limit holds only the first items of the order.
  */
@@ -20,15 +20,15 @@ typedef struct kw_sorter_item {
 /* Compares two items whose heads are equal. Returns < 0, 0 or > 0. */
 typedef int (*kw_sorter_compare)(const kw_sorter_item *a, const kw_sorter_item *b, void *ctx);
 
-/* All zero but `limit`, the sorter is empty and ready for use. A heap until it settles: the last item of the order is
- * at its top. */
+/* All zero, except for `limit`, a sorter is empty and ready for use. While items are pushed, they are a heap: the last
+ * item of the order is at its top. */
 typedef struct kw_sorter {
   kw_sorter_item *items;
   size_t n;
   size_t cap;
-  size_t limit;   /* of items that are held; 0: none */
-  size_t pushed;  /* items */
-  size_t settled; /* items at the end of the array that have their place */
+  size_t limit;   /* most items that are held; 0: no limit */
+  size_t pushed;  /* number of items that were pushed */
+  size_t settled; /* number of items at the end of the array that are in their final position */
 } kw_sorter;
 
 /* Frees the items. The sorter is then empty, without a limit, and ready for use. */
@@ -38,7 +38,8 @@ void kw_sorter_drop(kw_sorter *sorter);
  * Returns false if memory is short, or if UINT32_MAX items were pushed. */
 bool kw_sorter_push(kw_sorter *sorter, kw_sorter_item item, kw_sorter_compare compare, void *ctx);
 
-/* Gives one more item its place. Returns true once all have theirs. `compare` must be that of the pushes. */
+/* Moves one more item to its final position. Returns true once all items are in order. `compare` must be that of the
+ * pushes. */
 bool kw_sorter_settle(kw_sorter *sorter, kw_sorter_compare compare, void *ctx);
 
 #endif

@@ -91,7 +91,7 @@ static int l_write_content(lua_State *L) {
   kw_lua_store *self = kw_bind_enter_replica(L);
   kw_content_writer *writer = check_writer(L, 2);
   kw_range range = check_range(L, 3);
-  kw_content_meta meta = {.heard_at = kw_bind_check_int(L, 6, 0)};
+  kw_content_meta meta = {.confirmed_at = kw_bind_check_int(L, 6, 0)};
   luaL_argcheck(L, kw_bind_to_uint(L, 5, &meta.cluster), 5, "not an id");
   if (!kw_content_writer_is_done(writer)) luaL_error(L, "the writer is not done");
   return kw_bind_end(L, self, kw_content_writer_begin(writer, self->store, &range, meta));
@@ -122,7 +122,7 @@ static int l_load_content(lua_State *L) {
   kw_content_drop(&content);
   if (rc != KW_OK) return fail(L, rc, "");
   kw_bind_push_decimal(L, meta.cluster);
-  kw_bind_push_int(L, meta.heard_at);
+  kw_bind_push_int(L, meta.confirmed_at);
   return 2;
 }
 

@@ -15,7 +15,7 @@
 /* Returns the size of the encoded event, with the tag and the length of its field. */
 size_t kw_event_size(const kw_event *event);
 
-/* Returns the size of the encoded event, which has no `prev`, if a `prev` of `prev_len` bytes were added. */
+/* Returns the size that an event without `prev` would have with a `prev` of `prev_len` bytes. */
 size_t kw_event_size_with(const kw_event *event, size_t prev_len);
 
 /* Encodes an event at `to`, a buffer of kw_event_size bytes. Returns the end of the written bytes. */
@@ -31,7 +31,7 @@ typedef struct kw_event_fields {
   kw_kv prev; /* all zero unless has_prev */
 } kw_event_fields;
 
-/* Decodes an event. Returns false if it is malformed. */
+/* Decodes an event. Returns false if it is malformed; *event is then partly filled. */
 bool kw_event_decode(kw_slice bytes, kw_event_fields *event);
 
 #endif

@@ -55,8 +55,8 @@ typedef enum kw_grpc_split {
 } kw_grpc_split;
 
 /* Takes bytes from the front of *input, up to the end of a message. A returned message is valid until the next call,
- * and as long as the input is valid. After TOO_LARGE, COMPRESSED and NO_MEMORY the splitter may only be dropped. The
- * buffer grows with the received bytes, not with the length in the prefix. */
+ * and as long as the input is valid. After TOO_LARGE, COMPRESSED and NO_MEMORY the splitter must not be used again,
+ * only dropped. The buffer grows with the received bytes, not with the length in the prefix. */
 kw_grpc_split kw_grpc_next(kw_grpc_splitter *splitter, kw_slice *input, kw_slice *message);
 
 /* True between messages: no byte of an incomplete message was received. */

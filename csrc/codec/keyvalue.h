@@ -31,8 +31,8 @@ uint8_t *kw_keyvalue_put_bare(const kw_blob *record, uint8_t *to);
 /* The smallest size of a put's record as a field of a message. */
 #define KW_KEYVALUE_LEAST 11
 
-/* Adds a record to a message, as field `number`. With `is_own` only the message holds the record, see
- * kw_chain_add_own_blob. Returns false if memory is short: then the message can only be dropped. */
+/* Adds a record to a message, as field `number`. `is_own`: only the message will hold the record, see
+ * kw_chain_add_own_blob. Returns false if memory is short: the message is then incomplete, and must be dropped. */
 static inline bool kw_keyvalue_add(kw_chain *out, uint8_t number, kw_blob *record, bool is_own) {
   uint8_t *start = kw_chain_reserve(out, 1 + 10);
   if (start == NULL) return false;
@@ -56,7 +56,7 @@ static inline bool kw_keyvalue_has_key(kw_slice bytes) {
   return false;
 }
 
-/* Decodes a record. Of a record that was damaged on the disk, returns the fields before the damage. */
+/* Decodes a record. If the record was damaged on the disk, returns the fields before the damage. */
 static inline kw_kv kw_keyvalue_of(const kw_blob *record) {
   kw_kv kv;
   bool is_whole = kw_keyvalue_decode(kw_blob_slice(record), &kv);

@@ -59,7 +59,7 @@ typedef struct decoder {
   kw_arena *arena;
   size_t room;   /* bytes left for the items of lists */
   size_t items;  /* items of lists that are still allowed */
-  size_t fields; /* that are still allowed */
+  size_t fields; /* fields that are still allowed */
   int depth;     /* number of messages around the current one */
 } decoder;
 

@@ -29,7 +29,7 @@ typedef enum kw_field_kind {
   KW_FIELD_BOOL,
   KW_FIELD_ENUM,
   KW_FIELD_BYTES,
-  KW_FIELD_STRING, /* as BYTES: UTF-8 is not checked */
+  KW_FIELD_STRING, /* like BYTES: UTF-8 is not checked */
   KW_FIELD_MESSAGE
 } kw_field_kind;
 
@@ -56,7 +56,7 @@ struct kw_message {
   const char *name;
   const kw_field *fields; /* by rising number */
   uint16_t n;
-  uint16_t size;                /* of the record; 0: the message is only for Lua */
+  uint16_t size;                /* bytes of the record; 0: the message is only for Lua */
   uint16_t choice;              /* offset of the int of the oneof; KW_NO_PLACE: there is no oneof */
   void (*finish)(void *record); /* corrects a record after its fields were decoded; or NULL */
 };

@@ -64,7 +64,7 @@ typedef struct kw_watch_response {
   bool canceled;
   int64_t compact_revision; /* of a watch that is canceled since its start was compacted; else 0 */
   kw_slice cancel_reason;
-  bool fragment; /* more of the same answer follows */
+  bool fragment; /* the rest of the same answer follows in other messages */
 } kw_watch_response;
 
 /* All requests about one lease, and the answers to grant, keep-alive and time-to-live. */

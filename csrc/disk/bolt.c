@@ -360,8 +360,9 @@ typedef struct frame {
 } frame;
 
 typedef struct bucket {
-  kw_slice name;     /* owned; the next one, too */
-  kw_slice embedded; /* the page in the value of the bucket; empty: the bucket has a root page */
+  kw_slice name; /* owned */
+  kw_slice
+      embedded; /* owned: the page in the value of the bucket; empty: the bucket has a root page */
   uint64_t root;
 } bucket;
 

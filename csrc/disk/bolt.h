@@ -24,13 +24,16 @@
 #define KW_BOLT_BUCKETS 64 /* largest number of buckets, written or read */
 #define KW_BOLT_DEPTH 32   /* largest depth of a tree that is read */
 #define KW_BOLT_RUN                                                                                \
-  (1 << 29) /* largest page with its overflow that is read, in bytes: far above any value of etcd */
+  (1 << 29) /* most bytes of a page with its overflow that is read: far above any value of etcd */
 
 /* {====== Writing ======
  *
  * Keys are added in order, so each tree is written from left to right, and only its right edge is in memory: one page
  * per level. Every branch has at least two elements, as bbolt requires; a branch is larger than a page if its two keys
  * are.
+ *
+ * kw_bolt_begin, kw_bolt_put and kw_bolt_finish return KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE.
+ * After an error the writer writes nothing more, and each of them returns the same error.
  */
 
 typedef struct kw_bolt_writer kw_bolt_writer;
@@ -41,9 +44,6 @@ kw_bolt_writer *kw_bolt_writer_new(int fd);
 
 /* Frees the writer, finished or not. Leaves the file as it is. */
 void kw_bolt_writer_free(kw_bolt_writer *writer);
-
-/* The next three functions return KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. After an error the
- * writer writes nothing more, and each of them returns the same error. */
 
 /* Begins a bucket, and ends the previous one. Buckets are added in the order of their names. A name is borrowed until
  * kw_bolt_finish. */

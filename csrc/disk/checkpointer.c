@@ -4,16 +4,16 @@
 #include "base/mem.h"
 #include "model/error.h"
 
-/* So many bytes of pending records, or so many pending changes, are enough for a checkpoint. */
+/* This many bytes of pending records, or this many pending changes, are enough for a checkpoint. */
 #define FULL_BYTES KW_LIMIT(2 << 20, 4096)
 #define FULL_CHANGES KW_LIMIT(16384, 32)
 
 /* Groups that the database lacks, as one group. */
 typedef struct batch {
   kw_commit_group group; /* its meta is that of the newest group */
-  size_t bytes;          /* of records */
-  size_t need;           /* of the database, at most */
-  bool has_removals;     /* of records */
+  size_t bytes;          /* size of the records and rows */
+  size_t need;           /* most bytes that the database needs for the groups */
+  bool has_removals;     /* the groups remove records */
 } batch;
 
 struct kw_checkpointer {
@@ -27,10 +27,10 @@ struct kw_checkpointer {
 
   /* The fields below belong to the thread while it is working. */
   kw_worker worker;
-  kw_journal *released;          /* the journal, or NULL */
+  kw_journal *released;          /* the journal in which the thread releases groups, or NULL */
   const kw_commit_group *direct; /* NULL: there is none */
-  bool must_copy;
-  bool must_close; /* the file that a defragmentation has replaced */
+  bool must_copy;                /* the thread must copy the database, for a defragmentation */
+  bool must_close; /* the thread must close the file that a defragmentation has replaced */
   kw_checkpoint outcome;
 };
 

@@ -61,26 +61,26 @@ typedef struct kw_commit_change {
 
 /* All zero is an empty group. */
 typedef struct kw_commit_group {
-  size_t n;                /* changes */
+  size_t n;                /* number of changes */
   kw_commit_change *items; /* the changes; a span is several changes */
   size_t n_items;
   size_t cap;
-  size_t n_rows;       /* changes of rows among them */
+  size_t n_rows;       /* number of changes of rows */
   kw_commit_meta meta; /* set when the group is submitted */
 } kw_commit_group;
 
 /* A walk over the changes of a group. {.group = group} is before the first change. */
 typedef struct kw_commit_walk {
   const kw_commit_group *group;
-  size_t item;
-  uint32_t at; /* index in the item, if that is a span */
-  kw_commit_change put;
+  size_t item;          /* index of the next item */
+  uint32_t at;          /* index of the next put in the item, if that is a span */
+  kw_commit_change put; /* the last put of a span that the walk has returned */
 } kw_commit_walk;
 
 /* Releases the rows, and frees the memory of the group. */
 void kw_commit_group_drop(kw_commit_group *group);
 
-/* Empties the group, but keeps memory for a group of usual size. */
+/* Empties the group, but keeps memory for a group of usual size. Its meta is unchanged. */
 void kw_commit_group_clear(kw_commit_group *group);
 
 /* Reserves memory for `n` more items: the next `n` changes cannot fail. Returns false if memory is short. */
@@ -106,8 +106,8 @@ bool kw_commit_group_put_row(kw_commit_group *group, kw_blob *name, kw_blob *byt
 /* Removes a row. It need not exist. Retains the name. */
 bool kw_commit_group_remove_row(kw_commit_group *group, kw_blob *name);
 
-/* Adds a record, as kw_commit_group_put does. Records that are adjacent in memory become one item. Memory for an item
- * was reserved. */
+/* Adds a record, like kw_commit_group_put. Records that are adjacent in memory become one item. Memory for an item was
+ * reserved, so this cannot fail. */
 void kw_commit_group_put_at(kw_commit_group *group, const kw_commit_record *put);
 
 /* Removes the last change, which must not be the change of a row. */
@@ -126,7 +126,7 @@ bool kw_commit_group_has_removals(const kw_commit_group *group);
  * empty. */
 void kw_commit_group_move(kw_commit_group *group, kw_commit_group *to);
 
-/* Keeps only the changes that remove a record, and appends those of `newer`, which becomes empty. Returns
+/* Keeps only the changes that remove a record, and appends those of `newer`, which becomes empty. Returns KW_OK, or
  * KW_ERR_NO_MEMORY if the removals of `newer` were lost. */
 int kw_commit_group_keep_removals(kw_commit_group *group, kw_commit_group *newer);
 

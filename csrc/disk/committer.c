@@ -9,7 +9,9 @@
 /* The append of a group with fewer bytes takes about as long as its flush. */
 #define SMALL_BYTES (64 << 10)
 
-typedef enum place { NOWHERE, IN_JOURNAL, WAITING, IN_DATABASE, DONE } place;
+/* The state of the submitted group: there is none; the commit thread appends it; it waits for the checkpointer; the
+ * checkpointer writes it; its outcome can be taken. */
+typedef enum stage { NONE, APPENDING, WAITING, WRITING, DONE } stage;
 
 struct kw_committer {
   kw_database *database;
@@ -19,14 +21,14 @@ struct kw_committer {
   kw_checkpointer *checkpointer;
   kw_commit_group gathering;
   kw_commit_group submitted;
-  place place;       /* of the submitted group; WAITING: it waits for the checkpointer */
-  int rc;            /* of the submitted group, if that is DONE */
-  bool must_copy;    /* the database, after this group, for a defragmentation */
+  stage stage;
+  int rc;            /* outcome of the submitted group, if that is DONE */
+  bool must_copy;    /* a defragmentation follows the submitted group */
   int64_t sequence;  /* of the newest durable group */
-  bool has_appended; /* a group to the journal */
-  bool is_appended;  /* the group that was taken last is in the journal */
+  bool has_appended; /* a group was appended to the journal */
+  bool is_appended;  /* the last submitted group was taken, and is in the journal */
   int failure;       /* KW_OK; or KW_ERR_STORAGE: it is unknown what a thread has written */
-  kw_fault fault;    /* why */
+  kw_fault fault;    /* the cause of `failure` */
   int defragmented;  /* outcome of the last defragmentation */
   int copy_number;   /* see kw_checkpoint */
 
@@ -34,14 +36,15 @@ struct kw_committer {
   kw_worker worker;
   size_t leaves; /* see kw_database_leaves */
   size_t
-      need_before; /* the most bytes that the database may need for the groups before the submitted one */
-  size_t need;        /* the same for the submitted group */
-  size_t bytes;       /* of the records of the submitted group */
-  kw_journal *opened; /* the journal */
-  int appended;       /* outcome of the submitted group */
-  kw_fault appending; /* what has failed, after KW_ERR_STORAGE */
-  int64_t flush_ns;   /* time of a flush, estimated from the last frames; 0: unknown */
-  bool is_redirected; /* the submitted group has to be direct: no space could be reserved */
+      need_before; /* most bytes that the database may need for the groups before the submitted one */
+  size_t need;     /* most bytes that it may need for the submitted group */
+  size_t bytes;    /* of the records and rows of the submitted group */
+  kw_journal *opened;    /* the journal; NULL: not opened yet */
+  int append_rc;         /* outcome of the append of the submitted group */
+  kw_fault append_fault; /* the cause of an append_rc of KW_ERR_STORAGE */
+  int64_t flush_ns;      /* time of a flush, estimated from the last frames; 0: unknown */
+  bool
+      is_redirected; /* the submitted group has to be direct: no space in the journal, or to reserve */
 };
 
 /* {====== The commit thread ====== */
@@ -69,7 +72,7 @@ static int append_group(kw_committer *c) {
   int rc = open_journal(c);
   if (rc == KW_OK) rc = kw_database_reserve(c->database, &c->submitted, c->need_before + c->need);
   if (rc != KW_OK) return rc;
-  c->appending.what = "the journal cannot be written";
+  c->append_fault.what = "the journal cannot be written";
   rc = kw_journal_append(c->opened, &c->submitted);
   if (rc == KW_OK) note_flush(c, kw_journal_write_ns(c->opened));
   return rc;
@@ -80,17 +83,17 @@ static void append(void *ctx) {
   kw_committer *c = ctx;
   c->is_redirected = false;
   kw_error_take_number();
-  c->appending.what = KW_FAULT_DATABASE;
-  c->appended = KW_OK;
+  c->append_fault.what = KW_FAULT_DATABASE;
+  c->append_rc = KW_OK;
   if (kw_database_is_removed(c->database)) {
-    c->appending.what = KW_FAULT_REMOVED;
-    c->appended = KW_ERR_STORAGE;
+    c->append_fault.what = KW_FAULT_REMOVED;
+    c->append_rc = KW_ERR_STORAGE;
   }
-  if (c->appended == KW_OK) {
-    c->appended = append_group(c);
-    c->is_redirected = c->appended == KW_ERR_NO_SPACE;
+  if (c->append_rc == KW_OK) {
+    c->append_rc = append_group(c);
+    c->is_redirected = c->append_rc == KW_ERR_NO_SPACE;
   }
-  c->appending.number = kw_error_take_number();
+  c->append_fault.number = kw_error_take_number();
 }
 
 int kw_committer_start(kw_database *database, int64_t segment_bytes, bool has_threads,
@@ -130,24 +133,24 @@ kw_commit_group *kw_committer_group(kw_committer *c) {
 }
 
 bool kw_committer_is_idle(const kw_committer *c) {
-  return c->place == NOWHERE;
+  return c->stage == NONE;
 }
 
 static void finish(kw_committer *c, int rc) {
-  c->place = DONE;
+  c->stage = DONE;
   c->rc = rc;
 }
 
 /* Begins to write the submitted group to the database, if the group waits and the checkpointer is idle. A failed
  * checkpoint is repeated first. */
 static void begin_direct(kw_committer *c) {
-  if (c->place != WAITING || !kw_checkpointer_is_idle(c->checkpointer)) return;
+  if (c->stage != WAITING || !kw_checkpointer_is_idle(c->checkpointer)) return;
   if (c->failure != KW_OK) {
     finish(c, c->failure);
   } else if (kw_checkpointer_repeats(c->checkpointer) != KW_OK) {
     kw_checkpointer_begin(c->checkpointer, NULL, false, 0);
   } else if (kw_checkpointer_begin(c->checkpointer, &c->submitted, c->must_copy, 0)) {
-    c->place = IN_DATABASE;
+    c->stage = WRITING;
   } else {
     finish(c, KW_ERR_NO_MEMORY);
   }
@@ -164,17 +167,17 @@ void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_
   c->is_appended = false;
   if (how != KW_COMMIT_ALONE || c->failure != KW_OK ||
       !kw_checkpointer_reserve(c->checkpointer, c->submitted.n_items)) {
-    c->place = WAITING;
+    c->stage = WAITING;
     begin_direct(c);
     return;
   }
   c->leaves = kw_database_leaves(c->database);
   c->need_before = kw_checkpointer_need(c->checkpointer);
-  c->place = IN_JOURNAL;
+  c->stage = APPENDING;
   kw_worker_begin(&c->worker);
 }
 
-/* Every later group fails, with the first fault. */
+/* Makes every later group fail, with the first fault. */
 static void give_up(kw_committer *c, kw_fault fault) {
   if (c->failure == KW_OK) c->fault = fault;
   c->failure = KW_ERR_STORAGE;
@@ -184,13 +187,13 @@ static void give_up(kw_committer *c, kw_fault fault) {
 static void take_appended(kw_committer *c, bool wait) {
   if (!kw_worker_take(&c->worker, wait)) return;
   c->journal = c->opened;
-  if (c->appended == KW_ERR_STORAGE) give_up(c, c->appending);
+  if (c->append_rc == KW_ERR_STORAGE) give_up(c, c->append_fault);
   if (c->is_redirected) {
-    c->place = WAITING;
+    c->stage = WAITING;
     return;
   }
-  finish(c, c->appended);
-  if (c->appended != KW_OK) return;
+  finish(c, c->append_rc);
+  if (c->append_rc != KW_OK) return;
   c->has_appended = c->is_appended = true;
   kw_commit_meta meta = c->submitted.meta;
   kw_checkpointer_add(c->checkpointer, c->journal, &c->submitted, c->bytes, c->need);
@@ -202,29 +205,29 @@ static void take_checkpoint(kw_committer *c, bool wait) {
   kw_checkpoint done;
   if (!kw_checkpointer_take(c->checkpointer, wait, &done)) return;
   if (done.rc == KW_ERR_STORAGE || done.direct_rc == KW_ERR_STORAGE) give_up(c, done.fault);
-  if (c->place == IN_DATABASE && done.is_direct) {
+  if (c->stage == WRITING && done.is_direct) {
     if (done.direct_rc == KW_OK && c->must_copy) {
       c->defragmented = done.copy_rc;
       c->copy_number = done.copy_number;
     }
     finish(c, done.direct_rc);
-  } else if (c->place == WAITING && done.rc != KW_OK) {
+  } else if (c->stage == WAITING && done.rc != KW_OK) {
     finish(c, done.rc);
   }
 }
 
 static void advance(kw_committer *c, bool wait) {
-  if (c->place == IN_JOURNAL) take_appended(c, wait);
-  take_checkpoint(c, wait && (c->place == WAITING || c->place == IN_DATABASE));
+  if (c->stage == APPENDING) take_appended(c, wait);
+  take_checkpoint(c, wait && (c->stage == WAITING || c->stage == WRITING));
   begin_direct(c);
 }
 
 bool kw_committer_take(kw_committer *c, bool wait, kw_commit_meta *meta, int *rc) {
   do {
     advance(c, wait);
-  } while (wait && c->place != DONE && c->place != NOWHERE);
-  if (c->place != DONE) return false;
-  c->place = NOWHERE;
+  } while (wait && c->stage != DONE && c->stage != NONE);
+  if (c->stage != DONE) return false;
+  c->stage = NONE;
   *meta = c->submitted.meta;
   *rc = c->rc;
   if (c->rc != KW_OK) return true;
@@ -294,7 +297,7 @@ kw_fault kw_committer_fault(const kw_committer *c) {
 void kw_committer_checkpoint(kw_committer *c) {
   if (c->failure != KW_OK || kw_committer_is_checkpointing(c)) return;
   kw_checkpointer_begin(c->checkpointer, NULL, false,
-                        c->place == IN_JOURNAL ? c->submitted.n_items : 0);
+                        c->stage == APPENDING ? c->submitted.n_items : 0);
 }
 
 const kw_commit_meta *kw_committer_applied(const kw_committer *c) {

@@ -7,7 +7,7 @@
  *   submitted group   the commit thread appends it to the journal, and flushes once; or, if it is a *direct* group,
  *        |            the checkpointer writes it to the database after all groups before it
  *        | take
- *   outcome           the caller learns it
+ *   outcome           kw_committer_take returns it
  *        |
  *   pending group     durable in the journal, until a checkpoint has written it to the database
  *
@@ -22,7 +22,7 @@
 
 typedef struct kw_committer kw_committer;
 
-/* What a submitted group comes with. */
+/* What is done together with the write of a submitted group. */
 typedef enum kw_commit_how {
   KW_COMMIT_ALONE,
   KW_COMMIT_WITH_CHECKPOINT, /* the database has the group, and all earlier ones, when the group is taken */
@@ -39,10 +39,11 @@ int kw_committer_start(kw_database *database, int64_t segment_bytes, bool has_th
 kw_worker *kw_committer_worker(kw_committer *committer, int number);
 
 /* Waits until the submitted group is durable, and the database has all durable groups; then ends the threads and frees
- * the committer. In a child process, which does not inherit threads, only frees memory. */
+ * the committer. Discards the gathering group. If the database cannot be written, the groups that it lacks stay in the
+ * journal. In a child process, which does not inherit threads, only frees memory. */
 void kw_committer_close(kw_committer *committer);
 
-/* Sets the bell that rings after each group, after each checkpoint, and when kw_committer_ring_at says so. The
+/* Sets the bell that rings after each group, after each checkpoint, and at the time of kw_committer_ring_at. The
  * committer takes the caller's reference. */
 void kw_committer_set_bell(kw_committer *committer, kw_bell bell);
 
@@ -63,7 +64,8 @@ void kw_committer_submit(kw_committer *committer, const kw_commit_meta *meta, kw
  * no longer valid. */
 bool kw_committer_take(kw_committer *committer, bool wait, kw_commit_meta *meta, int *rc);
 
-/* Returns about how many nanoseconds a flush takes; 0 if the last group that was taken was direct. */
+/* Returns about how many nanoseconds a flush takes; 0 unless the last submitted group was taken, and is in the
+ * journal. */
 int64_t kw_committer_flush_ns(const kw_committer *committer);
 
 /* Makes the bell ring at a time of kw_clock_ns, unless a group is appended earlier. Called only after a group was
@@ -71,13 +73,13 @@ int64_t kw_committer_flush_ns(const kw_committer *committer);
 void kw_committer_ring_at(kw_committer *committer, int64_t when);
 
 /* Called after a failure was taken, before the next submit. Forgets the failed group and the gathering one, but keeps
- * the removals of both for the next group. A removal may be repeated, and may be delayed: the order of removals is such
- * that a tombstone outlasts the records that it hides. Returns KW_ERR_NO_MEMORY if removals were lost. */
+ * the removals of both for the next group. A removal may be repeated, and may be delayed: removals are in an order in
+ * which a tombstone outlasts the records that it hides. Returns KW_OK, or KW_ERR_NO_MEMORY if removals were lost. */
 int kw_committer_forget(kw_committer *committer);
 
-/* Returns the outcome of the last defragmentation whose group was written and taken: KW_OK, KW_ERR_NO_SPACE,
- * KW_ERR_NO_MEMORY or KW_ERR_STORAGE; KW_OK if there was none. The data are complete after any of these. Sets *number
- * to the errno, or error of LMDB, behind KW_ERR_STORAGE; 0 if unknown. */
+/* Returns the outcome of the last defragmentation whose group was written and taken: KW_OK, KW_ERR_CORRUPT,
+ * KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE; KW_OK if there was none. The data are complete after any of
+ * these. Sets *number to the errno, or error of LMDB, that caused KW_ERR_STORAGE; 0 if unknown. */
 int kw_committer_defragmented(const kw_committer *committer, int *number);
 
 /* {====== Checkpoints ====== */
@@ -85,7 +87,7 @@ int kw_committer_defragmented(const kw_committer *committer, int *number);
 /* True if there are durable groups that the database lacks. */
 bool kw_committer_is_behind(const kw_committer *committer);
 
-/* True if a checkpoint is running, or waits to be taken. */
+/* True if the checkpointer is working, or its outcome waits to be taken. */
 bool kw_committer_is_checkpointing(const kw_committer *committer);
 
 /* True if the pending groups, or the journal, are large enough for a checkpoint. */
@@ -94,7 +96,7 @@ bool kw_committer_is_full(const kw_committer *committer);
 /* True if a pending group removes records. */
 bool kw_committer_has_removals(const kw_committer *committer);
 
-/* Returns the bytes of the records that are durable, and that the database lacks. */
+/* Returns the bytes of the records and rows that are durable, and that the database lacks. */
 size_t kw_committer_lacking_bytes(const kw_committer *committer);
 
 /* Returns why the last checkpoint has to be repeated: KW_ERR_NO_SPACE or KW_ERR_NO_MEMORY; KW_OK if there is nothing to
@@ -104,10 +106,10 @@ int kw_committer_repeats(const kw_committer *committer);
 /* Returns KW_OK, or KW_ERR_STORAGE if it is unknown what was written: every later group fails. */
 int kw_committer_failure(const kw_committer *committer);
 
-/* Returns the first failure, after KW_ERR_STORAGE. */
+/* Returns the cause of kw_committer_failure; no fault after KW_OK. */
 kw_fault kw_committer_fault(const kw_committer *committer);
 
-/* Begins a checkpoint, unless one is being made. If memory is short, it does nothing. */
+/* Begins a checkpoint. Does nothing if the checkpointer is not idle, if memory is short, or after KW_ERR_STORAGE. */
 void kw_committer_checkpoint(kw_committer *committer);
 
 /* Returns the numbers of the newest group that the database has, and that its reader sees. */

@@ -23,7 +23,7 @@ enum {
   SIZE = 8,
   CLUSTER = 16,
   REVISION = 24,
-  HEARD_AT = 32,
+  CONFIRMED_AT = 32,
   COUNT = 40,
   KEY_BYTES = 48,
   END_BYTES = 52
@@ -36,7 +36,7 @@ void kw_content_put_header(uint8_t *to, const kw_content_meta *meta, const kw_ra
   kw_big_endian_put64(to + SIZE, size);
   kw_big_endian_put64(to + CLUSTER, meta->cluster);
   kw_big_endian_put64(to + REVISION, (uint64_t)meta->revision);
-  kw_big_endian_put64(to + HEARD_AT, (uint64_t)meta->heard_at);
+  kw_big_endian_put64(to + CONFIRMED_AT, (uint64_t)meta->confirmed_at);
   kw_big_endian_put64(to + COUNT, n);
   kw_big_endian_put32(to + KEY_BYTES, (uint32_t)range->key.len);
   kw_big_endian_put32(to + END_BYTES, (uint32_t)range->end.len);
@@ -49,8 +49,8 @@ static const char *check_frame(kw_slice file) {
   const uint8_t *at = file.data;
   if (file.len < KW_CONTENT_HEADER + KW_CONTENT_CHECKSUM || memcmp(at, MAGIC, MAGIC_BYTES) != 0)
     return "is not the file of a cache";
-  if (at[MAGIC_BYTES] != VERSION) return "is of another version of keywatch";
-  if (kw_big_endian_get64(at + SIZE) != file.len) return "is not whole";
+  if (at[MAGIC_BYTES] != VERSION) return "has the format of another version of keywatch";
+  if (kw_big_endian_get64(at + SIZE) != file.len) return "is incomplete";
   size_t body = file.len - KW_CONTENT_CHECKSUM;
   if (kw_crc32c(0, kw_slice_of(at, body)) != kw_big_endian_get32(at + body)) return "is damaged";
   return NULL;
@@ -89,17 +89,18 @@ static int read_body(kw_content *content, const kw_range *range, const char **fa
       kw_slice_of(at + KW_CONTENT_HEADER, content->size - KW_CONTENT_HEADER - KW_CONTENT_CHECKSUM);
   kw_slice key, end;
   uint64_t revision = kw_big_endian_get64(at + REVISION);
-  uint64_t heard_at = kw_big_endian_get64(at + HEARD_AT);
+  uint64_t confirmed_at = kw_big_endian_get64(at + CONFIRMED_AT);
   *fault = "is malformed";
-  if (revision < 1 || revision > KW_MAX_REVISION || heard_at > MAX_SECONDS) return KW_ERR_CORRUPT;
+  if (revision < 1 || revision > KW_MAX_REVISION || confirmed_at > MAX_SECONDS)
+    return KW_ERR_CORRUPT;
   content->meta = (kw_content_meta){.cluster = kw_big_endian_get64(at + CLUSTER),
                                     .revision = (int64_t)revision,
-                                    .heard_at = (int64_t)heard_at};
+                                    .confirmed_at = (int64_t)confirmed_at};
   if (!take(&rest, kw_big_endian_get32(at + KEY_BYTES), &key) ||
       !take(&rest, kw_big_endian_get32(at + END_BYTES), &end))
     return KW_ERR_CORRUPT;
   if (!kw_slice_equal(key, range->key) || !kw_slice_equal(end, range->end)) {
-    *fault = "is that of other keys";
+    *fault = "has another range of keys";
     return KW_ERR_CORRUPT;
   }
   int rc = read_kvs(content, range, rest);
@@ -133,7 +134,7 @@ static int read_bytes(int fd, kw_content *content, char text[KW_REASON_ROOM]) {
   content->size = (size_t)st.st_size;
   errno = 0;
   if (kw_file_read(fd, content->bytes, content->size, 0)) return KW_OK;
-  return errno == 0 ? fail(text, KW_ERR_CORRUPT, "is not whole") : fail_by_errno(text);
+  return errno == 0 ? fail(text, KW_ERR_CORRUPT, "is incomplete") : fail_by_errno(text);
 }
 
 static int read_open(int fd, const kw_range *range, kw_content *content,

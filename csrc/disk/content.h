@@ -9,7 +9,7 @@
  *   8       8      bytes of the whole file
  *   16      8      id of the cluster that the content comes from
  *   24      8      revision of the content
- *   32      8      when the server has last confirmed the content, in seconds since 1970; at most 2^53
+ *   32      8      when the server last confirmed the content, in seconds since 1970; at most 2^53
  *   40      8      number of kvs
  *   48      4      bytes of the key of the range
  *   52      4      bytes of the end of the range
@@ -26,16 +26,15 @@
 #include "model/range.h"
 
 #define KW_CONTENT_HEADER 56
-#define KW_CONTENT_LENGTH 4   /* bytes of the length of a kv */
-#define KW_CONTENT_CHECKSUM 4 /* bytes */
-#define KW_CONTENT_MAX_BYTES                                                                       \
-  (INT64_C(1) << 30) /* of a file. Larger files are neither written nor read */
+#define KW_CONTENT_LENGTH 4                     /* bytes of the length of a kv */
+#define KW_CONTENT_CHECKSUM 4                   /* bytes */
+#define KW_CONTENT_MAX_BYTES (INT64_C(1) << 30) /* larger files are neither written nor read */
 
-/* What the header of a file says about its content. */
+/* The numbers in the header of a file. */
 typedef struct kw_content_meta {
   uint64_t cluster;
   int64_t revision;
-  int64_t heard_at; /* seconds since 1970 */
+  int64_t confirmed_at; /* when the server last confirmed the content, in seconds since 1970 */
 } kw_content_meta;
 
 /* The content of a file. All zero: no content. */
@@ -49,9 +48,9 @@ typedef struct kw_content {
 } kw_content;
 
 /* Reads the file `path`, which must have the content of exactly this range. Blocks the thread. Returns KW_OK, and then
- * the caller drops *content; KW_ERR_NOT_FOUND if there is no such file; KW_ERR_CORRUPT if the file is damaged or has
- * another range; KW_ERR_STORAGE if it cannot be read; or KW_ERR_NO_MEMORY. After an error *content is all zero, and
- * `text` says what is wrong. */
+ * the caller drops *content; KW_ERR_NOT_FOUND if there is no such file; KW_ERR_CORRUPT if the file is not usable: it is
+ * damaged, too large, or of another range or format; KW_ERR_STORAGE if it cannot be read; or KW_ERR_NO_MEMORY. After an
+ * error *content is all zero, and `text` says what is wrong: a predicate without its subject, the file. */
 int kw_content_read(const char *path, const kw_range *range, kw_content *content,
                     char text[KW_REASON_ROOM]);
 

@@ -31,10 +31,10 @@ struct kw_database {
   kw_lmdb_file *file;
   kw_lmdb_file *replaced;             /* see kw_database_close_replaced; NULL: none */
   MDB_txn *reading;                   /* the reader */
-  kw_lmdb_tree trees[KW_LMDB_TABLES]; /* that the reader sees */
+  kw_lmdb_tree trees[KW_LMDB_TABLES]; /* the trees that the reader sees */
   kw_lmdb_cursor cursor;              /* over records */
-  bool is_placed;                     /* the cursor is just before `next` */
-  kw_revision next;
+  bool is_before_next;                /* the cursor is just before `next` */
+  kw_revision next;             /* the revision with which a call would continue the previous one */
   char path[KW_DIRECTORY_ROOM]; /* see resolve */
   size_t map_bytes;
   int directory; /* descriptor of the directory, valid even after the directory was moved */
@@ -76,15 +76,15 @@ static int refuse_locked(char *text, const char *path, int fd) {
   return kw_database_refuse(text, path, why);
 }
 
-/* The directory is locked even if there is no room for the process id. */
+/* Succeeds even if the process id cannot be written: the directory is locked then, too. */
 static int lock(kw_database *db, char *text) {
   char name[KW_NAME_ROOM], pid[PID_ROOM];
   db->lock = open(kw_directory_name(db->path, LOCK, name), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (db->lock < 0) return refuse_errno(text, db->path, errno);
   if (flock(db->lock, LOCK_EX | LOCK_NB) < 0) return refuse_locked(text, db->path, db->lock);
   int n = snprintf(pid, sizeof pid, "%ld\n", (long)db->pid);
-  bool is_told = ftruncate(db->lock, 0) == 0 && pwrite(db->lock, pid, (size_t)n, 0) == n;
-  (void)is_told;
+  bool has_pid = ftruncate(db->lock, 0) == 0 && pwrite(db->lock, pid, (size_t)n, 0) == n;
+  (void)has_pid;
   return KW_OK;
 }
 
@@ -135,9 +135,9 @@ static int sync_names(const kw_database *db) {
   return rc == 0 ? kw_directory_sync_parent(db->path) : rc;
 }
 
-/* Must be called after the reader has moved on. */
+/* Stores what the reader sees. Must be called whenever the reader has moved on. */
 static int look_around(kw_database *db) {
-  db->is_placed = false;
+  db->is_before_next = false;
   db->size = (int64_t)kw_lmdb_file_used(db->file);
   db->in_use = kw_lmdb_file_in_use(db->file, db->reading);
   return kw_lmdb_trees(db->file, db->reading, db->trees);
@@ -206,10 +206,10 @@ static int open_directory(kw_database *db, char *text) {
   bool is_short = rc == ENOMEM && (db->file == NULL || db->file->env == NULL);
   if (is_short) return KW_ERR_NO_MEMORY;
   if (rc == KW_LMDB_OTHER_FORMAT)
-    return kw_database_refuse(text, db->path, "its format is not one of this keywatch");
-  if (rc == KW_LMDB_INCOMPLETE) return refuse_damaged(db, "its database has lost its end", text);
+    return kw_database_refuse(text, db->path, "it has the format of another version of keywatch");
+  if (rc == KW_LMDB_INCOMPLETE) return refuse_damaged(db, "its database is truncated", text);
   if (rc == MDB_CORRUPTED)
-    return refuse_damaged(db, "its database is damaged, or is not one of keywatch", text);
+    return refuse_damaged(db, "its database is damaged, or was not written by keywatch", text);
   if (kw_lmdb_is_no_room(rc)) return refuse_errno(text, db->path, rc);
   return rc == 0 ? KW_OK : kw_database_refuse(text, db->path, mdb_strerror(rc));
 }
@@ -330,7 +330,7 @@ int kw_database_reserve(const kw_database *db, const kw_commit_group *group, siz
 /* {====== Reading ====== */
 
 int kw_database_renew(kw_database *db) {
-  db->is_placed = false;
+  db->is_before_next = false;
   mdb_txn_reset(db->reading);
   int rc = mdb_txn_renew(db->reading);
   if (rc == 0) rc = look_around(db);
@@ -353,13 +353,13 @@ int kw_database_read(const kw_database *db, kw_revision rev, bool tombstone, kw_
 int kw_database_next(kw_database *db, kw_revision rev, kw_database_entry *entry) {
   uint8_t bytes[KW_LMDB_RECORD_KEY];
   kw_slice value;
-  bool goes_on = db->is_placed && kw_revision_compare(db->next, rev) == 0;
+  bool continues = db->is_before_next && kw_revision_compare(db->next, rev) == 0;
   kw_lmdb_record_key(bytes, rev.main, rev.sub, false);
-  int rc = goes_on ? kw_lmdb_cursor_next(&db->cursor, &value)
-                   : kw_lmdb_cursor_seek(&db->cursor, &db->trees[KW_LMDB_RECORDS],
-                                         kw_slice_of(bytes, sizeof bytes), &value);
+  int rc = continues ? kw_lmdb_cursor_next(&db->cursor, &value)
+                     : kw_lmdb_cursor_seek(&db->cursor, &db->trees[KW_LMDB_RECORDS],
+                                           kw_slice_of(bytes, sizeof bytes), &value);
   if (rc > 0) rc = kw_lmdb_entry(db->cursor.key, value, entry);
-  db->is_placed = rc > 0;
+  db->is_before_next = rc > 0;
   if (rc > 0) db->next = (kw_revision){.main = entry->rev.main, .sub = entry->rev.sub + 1};
   return rc;
 }
@@ -426,7 +426,7 @@ static void take_file(kw_database *db, const kw_database *from) {
   memcpy(db->trees, from->trees, sizeof db->trees);
   db->size = from->size;
   db->in_use = from->in_use;
-  db->is_placed = false;
+  db->is_before_next = false;
 }
 
 void kw_database_close_replaced(kw_database *db) {

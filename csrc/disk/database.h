@@ -3,8 +3,8 @@
  * database: the durable state of a store, in a directory: records, leases, rows and a few numbers, in LMDB.
  *
  * A database has one reader, a read transaction, which sees what was durable when the reader last moved on.
- * kw_database_write and kw_database_copy may run in another thread, except during kw_database_renew and
- * kw_database_swap. All other functions belong to the reader's thread.
+ * kw_database_write, kw_database_apply and kw_database_copy may run in another thread, except during kw_database_renew
+ * and kw_database_swap. All other functions belong to the reader's thread, unless their contracts say otherwise.
  *
  * The directory has the files "lock", which names the process that has it open, data.mdb, and copy.mdb, which is not
  * finished and of no use after a crash; and LMDB's own lock files of these two. lmdb_table.h has the tables of
@@ -25,10 +25,10 @@ typedef struct kw_database_entry {
   kw_slice record; /* valid until the reader moves on */
 } kw_database_entry;
 
-/* Tells which journal belongs to the database. */
+/* Says which journal belongs to the database. */
 typedef struct kw_database_identity {
   uint64_t id;    /* of the store, random */
-  uint64_t epoch; /* of the journal: rises whenever a journal is opened */
+  uint64_t epoch; /* of the journal: rises whenever a journal is opened or closed */
   bool
       has_journal; /* the store was not closed: the journal of this epoch may have groups that the database lacks */
 } kw_database_identity;
@@ -51,8 +51,9 @@ void kw_fault_describe(const char *before, kw_fault fault, char text[KW_REASON_R
 
 /* Opens the database of a directory; makes directory and database if they do not exist. `map_bytes` limits the size of
  * the database, but an existing database may always grow by `spare_bytes`. No other process can open the database until
- * it is closed. The whole database is checked. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_CORRUPT if it is damaged,
- * KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a sentence in `text`. */
+ * it is closed. The whole database is checked. Returns KW_OK; KW_ERR_NO_MEMORY, with a sentence in `text` if the
+ * address space is too small; or KW_ERR_CORRUPT if the database is damaged, KW_ERR_STORAGE or KW_ERR_NO_SPACE, with a
+ * sentence in `text`. */
 int kw_database_open(const char *path, size_t map_bytes, size_t spare_bytes, kw_database **db,
                      char text[KW_REASON_ROOM]);
 
@@ -104,13 +105,14 @@ struct kw_lmdb_file *kw_database_file(const kw_database *db);
  * unknown what was written. */
 int kw_database_write(const kw_database *db, const kw_commit_group *group);
 
-/* The same for groups that are in the journal, and whose space was reserved: they may use all of the space. */
+/* Like kw_database_write, for groups that are in the journal, and whose space was reserved: they may use all of it. */
 int kw_database_apply(const kw_database *db, const kw_commit_group *group);
 
-/* Returns a number of pages, which kw_database_need takes. */
+/* Returns the number of leaf pages that the reader sees, for kw_database_need. */
 size_t kw_database_leaves(const kw_database *db);
 
-/* Returns the bytes that a group may need in the database. Walks over the group. Any thread. */
+/* Returns the most bytes that a group may need in the database. `leaves` is the result of kw_database_leaves. Walks
+ * over the group. Any thread. */
 size_t kw_database_need(const kw_database *db, size_t leaves, const kw_commit_group *group);
 
 /* Reserves space for groups that need `need` bytes together, and of which `group` is the last: writing them will not
@@ -143,8 +145,8 @@ bool kw_database_next_lease(kw_database *db, const int64_t *after, int64_t *id, 
  * Both slices are valid until the reader moves on. Returns false at the end, and on a failure. */
 bool kw_database_next_row(kw_database *db, kw_slice *name, kw_slice *bytes);
 
-/* Returns why kw_database_next_lease or kw_database_next_row has failed since the database was opened: KW_ERR_CORRUPT
- * if a lease or a row could not be read, KW_ERR_NO_MEMORY if memory was short; or KW_OK if neither has failed. */
+/* Returns KW_ERR_CORRUPT if kw_database_next_lease or kw_database_next_row could not read a lease or a row since the
+ * database was opened, else KW_OK. */
 int kw_database_walk_failure(const kw_database *db);
 
 /* Returns how many bytes of the file had data when the reader last moved on. */
@@ -164,9 +166,9 @@ int kw_database_copy(const kw_database *db);
 
 /* Replaces the file of the database by its copy, and moves the reader on to the copy. If that was done, *is_swapped
  * becomes true, and an error means that a crash may bring the old file back. Otherwise the database is unchanged, and
- * the copy is removed. Returns KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE. Syncs the directory in the
- * caller's thread. The replaced file stays open until kw_database_close_replaced, which must be called before the next
- * swap. */
+ * the copy is removed, if the directory is in place. Returns KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or
+ * KW_ERR_STORAGE. Syncs the directory in the caller's thread. The replaced file stays open until
+ * kw_database_close_replaced, which must be called before the next swap. */
 int kw_database_swap(kw_database *db, bool *is_swapped);
 
 /* Closes the file that the last swap has replaced, if any. This takes long, because the system frees all its pages. May

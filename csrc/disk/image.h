@@ -26,10 +26,10 @@
 typedef struct kw_image_source {
   int (*next_record)(void *ctx, kw_database_entry *entry); /* in rising order of revisions */
   int (*next_lease)(void *ctx, int64_t *id,
-                    int64_t *ttl); /* in rising order of ids, taken as unsigned */
-  /* Gives the first row whose name is above *name; *name becomes the name of that row. */
+                    int64_t *ttl); /* in rising order of ids as unsigned numbers */
+  /* Finds the first row whose name is above *name; *name becomes the name of that row. */
   int (*next_row)(void *ctx, kw_slice *name, kw_slice *bytes);
-  bool (*must_end)(void *ctx); /* not NULL; true: stop, the image is no longer wanted */
+  bool (*must_end)(void *ctx); /* not NULL; returns true if the image is no longer wanted */
   void *ctx;
   kw_commit_meta meta;
 } kw_image_source;
@@ -41,7 +41,12 @@ int kw_image_write(int fd, const kw_image_source *source, int64_t *size);
 
 /* }====== */
 
-/* {====== Reading ====== */
+/* {====== Reading ======
+ *
+ * kw_image_next_record, kw_image_next_lease and kw_image_next_row are called in this order, each until it returns 0.
+ * They return 1, 0 at the end, KW_ERR_CORRUPT or KW_ERR_NO_MEMORY. Slices point into the image, and are valid until the
+ * next call.
+ */
 
 typedef struct kw_image kw_image;
 
@@ -53,10 +58,6 @@ int kw_image_open(const char *path, bool skip_hash, kw_image **image, char text[
 /* Closes the image and frees it. */
 void kw_image_close(kw_image *image);
 
-/* The next three functions are called in this order, each until it returns 0: first all records, then all leases, then
- * all rows. They return 1, 0 at the end, KW_ERR_CORRUPT or KW_ERR_NO_MEMORY. Slices point into the image, and are valid
- * until the next call. */
-
 /* Reads the next record, in rising order of revisions. The kv of a tombstone has only a key. */
 int kw_image_next_record(kw_image *image, kw_revision *rev, bool *tombstone, kw_kv *kv);
 
@@ -67,7 +68,7 @@ int kw_image_next_lease(kw_image *image, int64_t *id, int64_t *ttl);
 int kw_image_next_row(kw_image *image, kw_slice *table, kw_slice *key, kw_slice *bytes);
 
 /* Returns the compact_revision and compacted_until of the image, and its revision, which is known only after all
- * records were read. The alarms are 0. */
+ * records were read. The other numbers are 0. */
 kw_commit_meta kw_image_meta(const kw_image *image);
 
 /* Returns the size of the bbolt file in bytes. */

@@ -23,14 +23,14 @@ typedef struct slot {
 struct kw_journal {
   pid_t pid;
   kw_journal_options options;
-  uint8_t *buffer; /* has the frame, which is aligned to a block in memory, too */
+  uint8_t *buffer; /* for one frame, which begins at a multiple of a block in memory, too */
   size_t buffer_cap;
   slot slots[KW_JOURNAL_SEGMENTS];
   slot *current;         /* takes the next frame; NULL: none */
   uint32_t last_crc;     /* of the header of the last frame */
   int64_t write_ns;      /* duration of the last frame's write */
-  bool is_failed;        /* a write has failed */
-  atomic_llong released; /* sequence */
+  bool is_failed;        /* every append fails, see kw_journal_append */
+  atomic_llong released; /* sequence of the newest released group */
   char directory[];
 };
 
@@ -179,7 +179,7 @@ static bool is_refused(const kw_journal *journal, int number) {
          memcmp(block, header, sizeof header) != 0;
 }
 
-/* A failed write may be durable, wholly or in part: nothing is written after it. */
+/* A failed write may be durable, fully or in part: nothing is written after it. */
 static int write_frame(kw_journal *journal, const kw_commit_group *group, int64_t bytes) {
   slot *s = journal->current;
   kw_journal_frame frame = {

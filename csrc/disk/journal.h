@@ -62,7 +62,7 @@ typedef struct kw_journal_expected {
 
 /* The groups that only the journal has. All zero: none. */
 typedef struct kw_journal_recovered {
-  bool has_files;
+  bool has_files;        /* the directory has a segment */
   kw_commit_group group; /* all changes of these groups, in order; meta is that of the last group */
   int64_t groups;        /* number of these groups */
   kw_blob **records;     /* owned; the changes borrow them */
@@ -91,14 +91,15 @@ typedef struct kw_journal_options {
   uint64_t store_id;     /* recovery refuses segments of another store */
   uint64_t epoch;        /* higher than that of every frame in the directory */
   int64_t segment_bytes; /* size of the segments that are made; 0: KW_JOURNAL_BYTES */
-  /* False if the path may lead to another directory now. Any thread. NULL: it never does. */
+  /* Returns false if the path may now lead to another directory. Called in any thread. NULL: this is not checked. */
   bool (*is_in_place)(void *ctx);
   void *ctx;
 } kw_journal_options;
 
 /* Opens the journal of a directory for a new epoch. Called after recovery, when LMDB has all groups, and so all
  * segments are free. Makes the first segment if there is none. The caller then stores the new epoch in LMDB, durably,
- * before the first append. Returns KW_OK, KW_ERR_NO_MEMORY, KW_ERR_NO_SPACE or KW_ERR_STORAGE. */
+ * before the first append. Returns KW_OK; or KW_ERR_NO_MEMORY, KW_ERR_NO_SPACE or KW_ERR_STORAGE, and *journal is then
+ * NULL. */
 int kw_journal_open(const char *directory, const kw_journal_options *options, kw_journal **journal);
 
 /* Returns the total size of the journal's files in a directory. */
@@ -112,9 +113,9 @@ void kw_journal_remove(const char *directory);
 void kw_journal_close(kw_journal *journal);
 
 /* Makes a group durable. meta.sequence is above that of the last group. Called only by the commit thread. Returns
- * KW_OK. Returns KW_ERR_NO_MEMORY, or KW_ERR_NO_SPACE if no segment has space for the frame and none can be made:
- * nothing has happened then. Returns KW_ERR_STORAGE if it is unknown whether the group is durable: every later append
- * then returns KW_ERR_STORAGE, too. */
+ * KW_OK. Returns KW_ERR_NO_MEMORY, or KW_ERR_NO_SPACE if the disk is full, or if no segment has space for the frame and
+ * none can be made: the journal does not have the group then. Returns KW_ERR_STORAGE if it is unknown whether the group
+ * is durable: every later append then returns KW_ERR_STORAGE, too. */
 int kw_journal_append(kw_journal *journal, const kw_commit_group *group);
 
 /* Returns how many nanoseconds the write of the last frame took, with its flush. Called by the thread that appends. */
@@ -123,7 +124,8 @@ int64_t kw_journal_write_ns(const kw_journal *journal);
 /* Releases the groups up to this sequence, which are durable in LMDB. Any thread. Does no I/O. */
 void kw_journal_release(kw_journal *journal, int64_t sequence);
 
-/* True if it is time for a checkpoint: half of KW_JOURNAL_SEGMENTS have frames that are not released. Any thread. */
+/* True if it is time for a checkpoint: at least half of KW_JOURNAL_SEGMENTS have frames that are not released. Any
+ * thread. */
 bool kw_journal_is_filling(const kw_journal *journal);
 
 /* }====== */

@@ -70,7 +70,7 @@ bool kw_journal_frame_check(const uint8_t *payload, const kw_journal_frame *fram
 
 /* Adds the changes of a frame, whose payload is undamaged, to result->group. The revisions of the records that are put
  * must rise: *newest is the last one so far. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if the payload is
- * malformed. */
+ * malformed; some of the changes may then have been added. */
 int kw_journal_frame_decode(const uint8_t *payload, const kw_journal_frame *frame,
                             kw_journal_recovered *result, kw_revision *newest);
 

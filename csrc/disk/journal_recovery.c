@@ -22,7 +22,7 @@ typedef struct recovery {
   kw_journal_recovered *result;
   char *why;
   kw_journal_segment segments[KW_JOURNAL_SEGMENTS]; /* by slot */
-  found *frames;                                    /* of the epoch, after the applied groups */
+  found *frames; /* frames of the epoch, of groups after the applied ones */
   size_t n;
   size_t cap;
 } recovery;

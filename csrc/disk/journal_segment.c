@@ -158,7 +158,7 @@ static int read_file(kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM])
   if (!S_ISREG(st.st_mode)) return refuse(segment, why, KW_ERR_CORRUPT, "is not a regular file");
   int rc = read_header(segment, why);
   if (rc == KW_OK && st.st_size < segment->size)
-    rc = refuse(segment, why, KW_ERR_CORRUPT, "has lost its end");
+    rc = refuse(segment, why, KW_ERR_CORRUPT, "is truncated");
   return rc;
 }
 

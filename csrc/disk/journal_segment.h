@@ -42,12 +42,12 @@ void kw_journal_segment_put_header(uint8_t block[KW_JOURNAL_BLOCK],
 
 /* Makes the file of a segment, durably. The caller has set slot, size and store_id; the function sets the rest, and
  * replaces a file that has the slot. Returns KW_OK; or KW_ERR_NO_MEMORY, KW_ERR_STORAGE, or KW_ERR_NO_SPACE if the file
- * system has no space for two such segments, and then there is no new file. */
+ * system has no space for two such segments. After an error there is no new file. */
 int kw_journal_segment_make(const char *directory, kw_journal_segment *segment);
 
-/* Opens the file of a slot, for reading or also for writing, and reads its header. Returns KW_OK; KW_ERR_NOT_FOUND if
- * there is no such file; KW_ERR_STORAGE if it cannot be read; or KW_ERR_CORRUPT. After the last two `why` has the
- * reason, and nothing is open. */
+/* Opens the file of a slot, and reads its header. `for_reading`: the file will not be written. Returns KW_OK;
+ * KW_ERR_NOT_FOUND if there is no such file; KW_ERR_STORAGE or KW_ERR_NO_SPACE if it cannot be read, or KW_ERR_CORRUPT,
+ * with the reason in `why`. After an error nothing is open. */
 int kw_journal_segment_open(const char *directory, int slot, bool for_reading,
                             kw_journal_segment *segment, char why[KW_JOURNAL_WHY_ROOM]);
 
@@ -59,7 +59,7 @@ void kw_journal_segment_close(kw_journal_segment *segment);
 int kw_journal_segment_write(const kw_journal_segment *segment, const void *bytes, size_t len,
                              int64_t at);
 
-/* Reads the block at an offset. Returns false if that fails. */
+/* Reads the block at an offset. Returns false if that fails. May make later writes use the page cache. */
 bool kw_journal_segment_read(const kw_journal_segment *segment, uint8_t block[KW_JOURNAL_BLOCK],
                              int64_t at);
 

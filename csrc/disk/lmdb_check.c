@@ -19,7 +19,7 @@
 #define MOST_PAGE 32768
 
 #define AHEAD_CALL                                                                                 \
-  (128 << 10) /* bytes: for one call Linux reads no more than its default read-ahead of a file */
+  (128 << 10) /* bytes of one call: Linux's default read-ahead of a file, and its limit per call */
 #define AHEAD_STEP (4 << 20)   /* bytes that are read ahead at once */
 #define AHEAD_BYTES (64 << 20) /* bytes that are read ahead of the first page */
 
@@ -28,9 +28,9 @@ typedef struct tree {
   uint32_t pad;
   uint16_t flags;
   uint16_t depth;
-  size_t branches; /* pages; the next two as well */
-  size_t leaves;
-  size_t overflow;
+  size_t branches; /* number of branch pages */
+  size_t leaves;   /* number of leaf pages */
+  size_t overflow; /* number of overflow pages */
   size_t entries;
   size_t root;
 } tree;
@@ -60,7 +60,7 @@ enum { FREE = KW_LMDB_TABLES, MAIN };
 typedef struct check {
   int fd;
   kw_lmdb_pages pages; /* all pages that were ever in use */
-  size_t txn;          /* the newest one */
+  size_t txn;          /* the newest transaction */
   uint8_t *seen;       /* a bit for each page */
   size_t n_seen;
   size_t ahead; /* bytes that were read ahead */

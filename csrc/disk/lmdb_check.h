@@ -3,7 +3,7 @@
  * lmdb_check: checks, before LMDB opens a file, everything in it that LMDB and the store rely on.
  *
  *   meta pages   both are sound, their transactions are consecutive, and the newest state has one commit more than
- *                the one before: a wrong bit does not make an older state the newest one
+ *                the state before it: otherwise a wrong bit could make an older state the newest one
  *   trees        every page and node is within its bounds; keys are in order, and within the bounds of the branch
  *                above; no page is reached twice; the numbers of pages and entries are those that LMDB has counted
  *   free pages   no tree uses one of them
@@ -21,7 +21,7 @@
   48 /* bytes of LMDB's description of a tree; the last 8 are the page number of its root */
 
 /* Results that are neither an errno nor an error of LMDB. */
-#define KW_LMDB_INCOMPLETE (-1)   /* the file has lost its end */
+#define KW_LMDB_INCOMPLETE (-1)   /* the file is truncated */
 #define KW_LMDB_OTHER_FORMAT (-2) /* the format of the file is not KW_LMDB_FORMAT */
 
 /* Checks the newest state of a file, and makes the system read ahead. The file is mapped; `map_bytes` may be larger

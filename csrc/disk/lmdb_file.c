@@ -128,7 +128,7 @@ static int get_number(const kw_lmdb_file *file, MDB_txn *txn, const char *name, 
   return rc;
 }
 
-/* A number of meta, and its place in memory. */
+/* A number of meta, and its address in memory. */
 typedef struct number {
   const char *name;
   int64_t *v;

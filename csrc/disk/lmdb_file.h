@@ -5,8 +5,8 @@
  * Before a file is opened, all of it is checked, see disk/lmdb_check.h. Later LMDB writes the file, and reads the few
  * numbers of the table meta. The other tables are read by disk/lmdb_pages.h, which relies on no number of a page.
  *
- * Functions that return `int` return 0, an errno, or an error of LMDB (negative); kw_lmdb_error translates all of
- * them.
+ * Functions return 0, an errno, or an error of LMDB (negative), unless their contracts say otherwise; kw_lmdb_error
+ * translates all of these.
  */
 #ifndef KW_DISK_LMDB_FILE_H
 #define KW_DISK_LMDB_FILE_H
@@ -15,9 +15,12 @@
 
 #include "disk/lmdb_table.h"
 
-enum { KW_LMDB_FREE, KW_LMDB_MAIN }; /* LMDB's own: of free pages, and of the store's tables */
+enum {
+  KW_LMDB_FREE,
+  KW_LMDB_MAIN
+}; /* LMDB's own tables: the free pages, and the names of the store's tables */
 
-/* The most pages that a write needs besides the leaves: meta pages, free list, and the paths from the roots. */
+/* The most pages that a write needs in addition to the leaves: meta pages, free list, and the paths from the roots. */
 #define KW_LMDB_PAGES_PER_WRITE 16
 
 /* An open file, reference-counted: after a defragmentation a view may still read the database's old file. */
@@ -27,19 +30,20 @@ typedef struct kw_lmdb_file {
   const uint8_t *map; /* of the file, for reading */
   size_t map_bytes;
   size_t page; /* bytes of one page */
-  int fd; /* a second descriptor of the data file, for growing it: LMDB's own descriptor, too, reports a failed sync */
+  int fd; /* a second descriptor of the data file, for growing it: a failed sync is reported once per descriptor, and
+           * LMDB's own one must report it to LMDB */
   int refs; /* atomic */
 } kw_lmdb_file;
 
-/* Returns KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE for any other error. */
+/* Translates a result: returns KW_OK, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY, or KW_ERR_STORAGE for any other error. */
 int kw_lmdb_error(int rc);
 
 /* True if an error means that there is no space: on the disk, or in the map. */
 bool kw_lmdb_is_no_room(int rc);
 
 /* Makes a file with empty tables, unless there is one. The file is made under the name `partial`, and renamed when it
- * is complete. A crash may leave a file under that name; the caller removes it before it calls this function. Does
- * not sync the directory. */
+ * is complete. A failure or a crash may leave a file under that name; the caller removes it before it calls this
+ * function. Does not sync the directory. */
 int kw_lmdb_file_make(const char *directory, const char *name, const char *partial,
                       size_t map_bytes);
 
@@ -82,8 +86,7 @@ int kw_lmdb_put(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_table table, MDB
 /* Finds the trees of all tables that a read transaction sees. They are valid as long as the transaction is. */
 int kw_lmdb_trees(const kw_lmdb_file *file, MDB_txn *txn, kw_lmdb_tree trees[KW_LMDB_TABLES]);
 
-/* Reads the identity of the store. This function and the next ones that read return
- * 0, MDB_CORRUPTED, or another error. */
+/* Reads the identity of the store. */
 int kw_lmdb_get_identity(const kw_lmdb_file *file, MDB_txn *txn, kw_database_identity *identity);
 
 /* Writes the identity of the store. */
@@ -101,7 +104,7 @@ int kw_lmdb_get_unfinished(const kw_lmdb_file *file, MDB_txn *txn, bool *is_unfi
 /* Reads the numbers of the last commit group; those of an empty store if there was none. */
 int kw_lmdb_get_meta(const kw_lmdb_file *file, MDB_txn *txn, kw_commit_meta *meta);
 
-/* Writes the counts, and commits the transaction. Every write ends with this function. */
+/* Writes the counts, and commits the transaction; after an error it is aborted. Every write ends with this function. */
 int kw_lmdb_commit(const kw_lmdb_file *file, MDB_txn *txn);
 
 /* }====== */

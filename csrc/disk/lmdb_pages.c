@@ -102,8 +102,8 @@ static size_t search(const kw_lmdb_pages *pages, const uint8_t *page, bool is_le
   return low;
 }
 
-/* Moves down to a leaf: to the place of `key`, or to the beginning if `key` is NULL. Returns false if a page is
- * damaged. */
+/* Moves down to a leaf: to the first entry that is not below `key`, or to the first one if `key` is NULL. Returns false
+ * if a page is damaged. */
 static bool descend(kw_lmdb_cursor *c, size_t number, const kw_slice *key) {
   const kw_lmdb_pages *pages = &c->tree->pages;
   kw_lmdb_node node;

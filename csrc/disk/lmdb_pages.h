@@ -34,9 +34,9 @@ typedef struct kw_lmdb_pages {
 
 typedef struct kw_lmdb_node {
   kw_slice key;
-  size_t child;   /* page, in a branch */
+  size_t child;   /* number of the child's page, in a branch */
   unsigned flags; /* this field and the next two are those of a leaf */
-  kw_slice value; /* if it is in the node itself */
+  kw_slice value; /* the bytes in the node: the value, or the page number of a large one */
   size_t size;    /* of the value, wherever it is */
 } kw_lmdb_node;
 

@@ -47,8 +47,8 @@ extern const char *const kw_lmdb_names[KW_LMDB_TABLES];
 /* Returns the checksum of a value. */
 uint32_t kw_lmdb_checksum(kw_lmdb_table table, kw_slice key, kw_slice value);
 
-/* Checks a value, as it is stored in a table, and takes the checksum from its end. Returns false if the checksum is
- * wrong. */
+/* Checks a value, as it is stored in a table, and removes the checksum from its end. Returns false if the checksum is
+ * wrong or missing. */
 bool kw_lmdb_value_check(kw_lmdb_table table, kw_slice key, kw_slice *value);
 
 /* Writes the key of a record into `bytes`, and returns it. */
@@ -89,8 +89,8 @@ static inline int kw_lmdb_lease(kw_slice key, kw_slice value, int64_t *id, int64
 int kw_lmdb_find(const kw_lmdb_tree trees[KW_LMDB_TABLES], kw_lmdb_table table, kw_slice key,
                  kw_slice *value);
 
-/* Reads the entry of a table after the key *key, or the first one if that is empty; *key becomes its key. Returns 1, 0
- * at the end, or KW_ERR_CORRUPT. */
+/* Reads the entry of a table after the key *key, or the first entry if *key is empty; *key becomes the key of the
+ * entry. Returns 1, 0 at the end, or KW_ERR_CORRUPT. */
 int kw_lmdb_next_entry(const kw_lmdb_tree trees[KW_LMDB_TABLES], kw_lmdb_table table, kw_slice *key,
                        kw_slice *value);
 

@@ -12,8 +12,8 @@
 #define GROWN_AHEAD 2048      /* pages that the file is grown beyond need */
 #define KEPT_FROM_PUTS 1024   /* how many of them puts leave to deletes and removals */
 #define KEPT_FROM_DELETES 512 /* how many of them deletes leave to removals, which free space */
-#define RECORD_OVERHEAD 64    /* bytes that LMDB needs for a record's key and its place in a page */
-#define LARGE_SHARE 16        /* one of so many bytes of a large record counts: see part_bytes */
+#define RECORD_OVERHEAD 64    /* bytes that LMDB needs for a record's key and its node in a page */
+#define LARGE_SHARE 16 /* of the bytes of a large record only this part counts, see part_bytes */
 
 /* The approximate bytes of records in one part, and the number of records that one transaction removes. LMDB keeps
  * memory for that many pages; each part costs one more flush. */
@@ -105,7 +105,7 @@ size_t kw_lmdb_need(const kw_lmdb_file *file, size_t leaves, const kw_commit_gro
   return appended + 2 * kw_min_size(others, leaves) * file->page;
 }
 
-/* Returns the bytes that transactions need besides their changes. */
+/* Returns the bytes that transactions need in addition to their changes. */
 static size_t bytes_beside(const kw_lmdb_file *file, size_t parts) {
   return KW_LMDB_PAGES_PER_WRITE * parts * file->page;
 }
@@ -132,8 +132,8 @@ typedef struct writing {
   MDB_txn *txn;
   kw_commit_walk part; /* after the changes whose records are in committed parts */
   size_t parted;       /* number of these changes */
-  off_t most;          /* bytes that the write may need */
-  bool is_short;       /* they could not be allocated: the free pages must be enough */
+  off_t most;          /* most bytes that the write may need */
+  bool is_short;       /* the bytes could not be allocated: the free pages must be enough */
 } writing;
 
 static int begin(writing *w) {

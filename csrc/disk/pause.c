@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "disk/pause.h"
 
-#define PART 6          /* of the time of a flush */
-#define MOST_SKIPPED 64 /* groups without a pause */
+#define PART 6          /* a pause takes one sixth of the time of a flush */
+#define MOST_SKIPPED 64 /* largest number of groups without a pause after one that gained little */
 
 /* The times are in nanoseconds. */
 #define SHORTEST KW_LIMIT(0, 20000000)
 #define LONGEST KW_LIMIT(1000000, 20000000)
-#define SEVERAL KW_LIMIT(8, 2) /* writes of a group */
+#define SEVERAL KW_LIMIT(8, 2) /* a group with fewer writes is followed by no pause */
 
 static int64_t length_of(int64_t flush_ns) {
   int64_t ns = flush_ns / PART;

@@ -8,7 +8,7 @@
  * flush of several writes the store pauses until all these writers have written again, but at most for a small part of
  * the time of a flush. If they do not write again, the store does not pause for some groups.
  *
- * The bell rings when the time of a pause is over, and the next flush of the store then submits the group. A store
+ * The bell rings when the time of a pause has passed, and the next flush of the store then submits the group. A store
  * without a bell does not pause.
  *
  * Times are those of kw_clock_ns. This file does not use the store: writes are only known by rising numbers.
@@ -27,8 +27,8 @@ typedef struct kw_pause {
   int64_t from;     /* number of the newest write when the pause began */
   int64_t expected; /* number of the write that ends the pause */
   bool is_holding;  /* a group is held back */
-  int skipped;      /* groups without a pause after the last pause, which gained little */
-  int left;         /* how many of these groups are still to come */
+  int skipped; /* number of groups without a pause after the last pause, which gained little; else 0 */
+  int left;    /* how many of these groups have not been submitted yet */
 } kw_pause;
 
 /* Called when a group of `writes` writes is durable, before its writers are answered. A flush takes `flush_ns`, and the

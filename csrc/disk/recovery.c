@@ -18,7 +18,7 @@ int kw_recovery_replay(kw_database *db, bool *is_missing, char text[KW_REASON_RO
   char why[KW_JOURNAL_WHY_ROOM];
   int64_t applied = kw_database_get_meta(db).sequence;
   if (applied < 0 || applied > KW_MAX_REVISION || identity.epoch > KW_MAX_REVISION)
-    return refuse(db, KW_ERR_CORRUPT, "its numbers are damaged", text);
+    return refuse(db, KW_ERR_CORRUPT, "the numbers in its database are damaged", text);
   kw_journal_expected expected = {.store_id = identity.id,
                                   .epoch = identity.epoch,
                                   .applied = applied,

@@ -6,8 +6,8 @@
  *   replay   read the groups of the journal that the database lacks, and write them to the database, in one
  *            transaction
  *   begin    before the first append: open the journal for the next epoch, with a first segment, and write that epoch
- *            to the database: from then on the frames of the last epoch are old, and the journal must exist. A store
- *            that is only read does not begin
+ *            to the database: from then on frames of earlier epochs are ignored, and the journal must exist. A store
+ *            that is only read does not do this
  *
  * After a crash between two of these steps they are repeated: groups that the database has are skipped.
  */
@@ -17,8 +17,8 @@
 #include "disk/database.h"
 #include "disk/journal.h"
 
-/* Brings the database up to date from its journal. *is_missing becomes true if there is no journal although the store
- * was not closed: writes may be lost. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_CORRUPT, KW_ERR_STORAGE or
+/* Brings the database up to date from its journal. Sets *is_missing to true if there is no journal although the store
+ * was not closed: writes may be lost. Returns KW_OK; KW_ERR_NO_MEMORY; or KW_ERR_CORRUPT, KW_ERR_STORAGE or
  * KW_ERR_NO_SPACE, with a sentence in `text`. */
 int kw_recovery_replay(kw_database *database, bool *is_missing, char text[KW_REASON_ROOM]);
 

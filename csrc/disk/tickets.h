@@ -13,8 +13,9 @@
 #include "base/common.h"
 #include "model/error.h"
 
-#define KW_UNSETTLED 1            /* above 0, where no error is */
-#define KW_REMEMBERED_FAILURES 16 /* waiting callers ask long before there are more failures */
+#define KW_UNSETTLED 1 /* positive, unlike every error */
+#define KW_REMEMBERED_FAILURES                                                                     \
+  16 /* waiting callers ask long before there are so many more failures */
 
 typedef struct kw_ticket_failure {
   uint64_t from; /* first ticket that failed */

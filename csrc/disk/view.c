@@ -52,8 +52,7 @@ int kw_view_next(kw_view *view, kw_database_entry *entry) {
   view->has_records = true;
   if (rc > 0) rc = kw_lmdb_entry(view->records.key, value, entry);
   if (rc <= 0) return rc;
-  return entry->rev.main <=
-         view->meta.revision; /* later records belong to a group of which only parts are written */
+  return entry->rev.main <= view->meta.revision; /* the group of a later record is incomplete */
 }
 
 int kw_view_next_row(kw_view *view, kw_slice *name, kw_slice *bytes) {

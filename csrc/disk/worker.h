@@ -5,7 +5,8 @@
  *   idle -> begin -> working -> done, the bell rings -> take -> idle
  *
  * While the worker is working, the data of the job belong to the thread. All functions are called by the owner's
- * thread. A worker can have no thread: then kw_worker_work does the job, or a take or an end that waits for the job.
+ * thread. A worker can have no thread: then kw_worker_work does the job, or kw_worker_take with `wait`, or
+ * kw_worker_end.
  */
 #ifndef KW_DISK_WORKER_H
 #define KW_DISK_WORKER_H
@@ -23,7 +24,7 @@ typedef struct kw_worker {
   pthread_mutex_t mutex; /* guards the fields below */
   pthread_cond_t changed;
   kw_worker_state state;
-  int64_t ring_at; /* 0: the bell does not ring without a job */
+  int64_t ring_at; /* when the bell rings without a job; 0: never */
   bool must_end;
   kw_bell bell;
 } kw_worker;
@@ -32,7 +33,7 @@ typedef struct kw_worker {
  * cannot be started; kw_worker_end must be called even then. */
 bool kw_worker_start(kw_worker *worker, bool has_thread, void (*job)(void *ctx), void *ctx);
 
-/* Waits for the job, and ends the thread. */
+/* Waits for the job, ends the thread, and releases the bell. */
 void kw_worker_end(kw_worker *worker);
 
 /* Sets the bell that rings after each job, and at the time of kw_worker_ring_at. The worker takes the caller's
@@ -51,7 +52,7 @@ bool kw_worker_has_job(const kw_worker *worker);
 /* Does the job of a worker without a thread, if there is one. */
 void kw_worker_work(kw_worker *worker);
 
-/* Makes the bell ring at a time of kw_clock_ns, unless a job begins earlier. */
+/* Makes the bell ring at a time of kw_clock_ns, unless a job begins earlier. Without a thread, does nothing. */
 void kw_worker_ring_at(kw_worker *worker, int64_t when);
 
 /* Takes a finished job; with `wait`, waits until the job is finished. Returns false if there is none. */

@@ -53,7 +53,7 @@ static const int general[] = {[1] = KW_ERR_CANCELLED,           [2] = KW_ERR_UNK
                               [13] = KW_ERR_INTERNAL,           [14] = KW_ERR_UNAVAILABLE,
                               [15] = KW_ERR_DATA_LOSS,          [16] = KW_ERR_UNAUTHENTICATED};
 
-/* True if a text is that of an error, or that with a cause: "TEXT: CAUSE". */
+/* True if a text is that of an error, perhaps followed by a cause: "TEXT: CAUSE". */
 static bool is_text_of(const char *own, kw_slice text) {
   size_t len = strlen(own);
   if (text.len < len || memcmp(text.data, own, len) != 0) return false;

@@ -2,7 +2,7 @@
  *
  * event: one change of one key, as a watcher receives it.
  *
- * An event borrows its blobs. Whoever keeps an event retains both.
+ * An event borrows its blobs. Code that keeps an event retains both.
  */
 #ifndef KW_MODEL_EVENT_H
 #define KW_MODEL_EVENT_H
@@ -13,7 +13,8 @@ typedef struct kw_event {
   int64_t revision; /* of the change */
   bool is_delete;
   kw_blob *record; /* of a put, the KeyValue; of a delete, a KeyValue with only the key */
-  kw_blob *prev;   /* KeyValue before the change; NULL: none, not wanted, or not known */
+  kw_blob *
+      prev; /* KeyValue before the change; NULL: there was none, or it was not requested, or is not known */
 } kw_event;
 
 #endif

@@ -24,7 +24,7 @@ typedef enum kw_sort_target {
 
 typedef struct kw_range_op {
   kw_range range;
-  int64_t limit;    /* of kvs in the reply; <= 0: none */
+  int64_t limit;    /* most kvs in the reply; <= 0: no limit */
   int64_t revision; /* to read at; <= 0: the current one */
   kw_sort_order sort_order;
   kw_sort_target sort_target;
@@ -74,7 +74,7 @@ typedef struct kw_compare {
   kw_compare_target target;
   int64_t number; /* operand, if the target is not VALUE */
   kw_slice value; /* operand, if the target is VALUE */
-  int given;      /* for the codec: number of the field that held the operand; 0: none did */
+  int given; /* for the codec: number of the message's field that had the operand; 0: none had one */
 } kw_compare;
 
 typedef struct kw_op kw_op;

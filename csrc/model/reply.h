@@ -24,7 +24,7 @@ struct kw_reply {
   int64_t revision; /* of the store, after the op */
   kw_chain *
       encoded; /* kvs, prev_kv or prev_kvs as fields of the message; NULL: there are none, or they are records */
-  size_t size; /* of the message, for who encodes it in parts */
+  size_t size; /* of the encoded message, for code that encodes it in parts */
   union {
     struct {
       kw_records kvs;

@@ -56,7 +56,7 @@ local function expect_refusal(path, why, code)
   assert.equal((code or "storage") .. "\tkeywatch: cannot open " .. path .. ": " .. why, open(path))
 end
 
-local DAMAGED = "its database is damaged, or is not one of keywatch"
+local DAMAGED = "its database is damaged, or was not written by keywatch"
 
 --- The damage that an entry has another key and value, as long as its own, and with the right checksum. Tables are
 -- counted as in csrc/disk/lmdb_file.h.
@@ -113,7 +113,7 @@ describe("a damaged store #slow", function()
 
   it("is refused when its file is truncated", function()
     for _, kept in ipairs { 4 * PAGE, 3 * PAGE, 2 * PAGE, PAGE, 1, 0 } do
-      expect_refused(function(bytes) return bytes:sub(1, kept) end, "its database has lost its end")
+      expect_refused(function(bytes) return bytes:sub(1, kept) end, "its database is truncated")
     end
   end)
 
@@ -142,7 +142,7 @@ describe("a damaged store #slow", function()
   end)
 
   it("is refused when its format is another one", function()
-    expect_refused(forging_number("format", "\1$", "\2"), "its format is not one of this keywatch", "storage")
+    expect_refused(forging_number("format", "\1$", "\2"), "it has the format of another version of keywatch", "storage")
   end)
 
   --- Expects that a store is refused whose checksums are right.

@@ -24,8 +24,8 @@ static void append_or_fail(void *ctx) {
     return;
   }
   c->is_redirected = false;
-  c->appended = rc;
-  c->appending = (kw_fault){KW_FAULT_DATABASE, kw_error_take_number()};
+  c->append_rc = rc;
+  c->append_fault = (kw_fault){KW_FAULT_DATABASE, kw_error_take_number()};
 }
 
 /* Ends a hold, which the threads would never leave. */
@@ -49,10 +49,9 @@ void kw_committer_fail_next(kw_committer *c, int rc) {
 
 const char *kw_committer_check(const kw_committer *c) {
   bool is_idle = kw_checkpointer_is_idle(c->checkpointer);
-  if (c->place == IN_DATABASE && is_idle)
-    return "a group is in the database, and no thread writes it";
-  if (c->place == WAITING && is_idle) return "a group waits for nothing";
-  if (c->place == IN_JOURNAL && kw_worker_is_idle(&c->worker))
+  if (c->stage == WRITING && is_idle) return "a group is in the database, and no thread writes it";
+  if (c->stage == WAITING && is_idle) return "a group waits for nothing";
+  if (c->stage == APPENDING && kw_worker_is_idle(&c->worker))
     return "a group is in the journal, and no thread appends it";
   return kw_checkpointer_check(c->checkpointer);
 }
