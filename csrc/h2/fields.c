@@ -4,7 +4,7 @@
 #define GRPC_TYPE "application/grpc"
 #define NO_COPY (NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE)
 
-/* {====== Fields that came ====== */
+/* {====== Received fields ====== */
 
 static int number_of(kw_slice text, int otherwise) {
   int n = 0;
@@ -23,7 +23,7 @@ static inline bool has_byte_below(uint64_t bytes, uint8_t n) {
   return ((bytes - IN_EVERY_BYTE * n) & ~bytes & IN_EVERY_BYTE << 7) != 0;
 }
 
-/* The bytes of a name that HTTP/2 allows: no upper case, no spaces, and a colon only at the beginning. */
+/* True for the bytes that HTTP/2 allows in a name: no upper case, no spaces, and a colon only at the beginning. */
 static bool is_of_name(uint8_t c, bool is_first) {
   return c > ' ' && c < 127 && (c < 'A' || c > 'Z') && (c != ':' || is_first);
 }
@@ -42,8 +42,8 @@ static bool has_forbidden(const uint8_t *value, size_t n) {
   return false;
 }
 
-/* True for a value without zero bytes and line ends. Eight bytes are checked at a time: if all of them are above these
- * characters, the value is fine so far. */
+/* True for a value without zero bytes and line ends. Eight bytes are checked at a time: if all of them are above '\r',
+ * none is forbidden. */
 static bool is_value(kw_slice value) {
   size_t at = 0;
   for (; value.len - at >= 8; at += 8) {
@@ -131,7 +131,7 @@ int kw_status_of_reset(uint32_t code) {
 
 /* }====== */
 
-/* {====== Fields that are sent ====== */
+/* {====== Sent fields ====== */
 
 static nghttp2_nv field_of(const char *name, kw_slice value, uint8_t flags) {
   return (nghttp2_nv){(uint8_t *)name, (uint8_t *)value.data, strlen(name), value.len, flags};

@@ -9,7 +9,7 @@
 
 #include "h2/session.h"
 
-#define KW_STATUS_TEXT 1024 /* bytes of a status text that are sent; the rest is cut */
+#define KW_STATUS_TEXT 1024 /* limit of a status text that is sent, in bytes; the rest is cut */
 #define KW_STATUS_ROOM (3 * KW_STATUS_TEXT) /* room for the same text, escaped */
 #define KW_REQUEST_FIELDS 7                 /* fields that every request has, besides metadata */
 
@@ -29,8 +29,8 @@ typedef struct kw_known_fields {
   bool is_malformed; /* a field breaks the rules of HTTP/2 */
 } kw_known_fields;
 
-/* Checks a received field, and sets its slot in *known if the session reads it; or sets is_malformed. Our own check
- * replaces that of nghttp2, which would refuse what gRPC clients put into :authority: a path, or a whole URL. */
+/* Checks a received field, and stores its value in *known if the session reads it; or sets is_malformed. Our own check
+ * replaces that of nghttp2, which would refuse the :authority of some gRPC clients: a path, or a whole URL. */
 void kw_known_note(kw_known_fields *known, const kw_header_field *field);
 
 /* True if the content-type is application/grpc, alone or with a suffix. */

@@ -11,7 +11,7 @@
 #define PING_STRIKES 2        /* early PINGs that are tolerated */
 #define SETTINGS_BURST 500000 /* streams that SETTINGS frames may touch at once, about 10 ms... */
 #define SETTINGS_RATE 1000    /* ...and then in each millisecond */
-#define SETTINGS_SHARE 20000  /* the burst of a session while all together exceed theirs */
+#define SETTINGS_SHARE 20000  /* the burst of a session while all together exceed SETTINGS_BURST */
 #define CROWD_SPARE 256       /* streams that a crowd may have beyond its share */
 
 /* Ends the session with GOAWAY and this text, but only after the bytes that are being fed: later requests in these
@@ -29,8 +29,8 @@ void kw_flood_end(kw_session *session) {
                                                   strlen(text)));
 }
 
-/* As in gRPC: a PING is a strike if it arrives too early after the previous one. HEADERS or DATA that were sent between
- * the two clear the strikes. */
+/* Like in gRPC, a PING is a strike if it arrives too early after the previous one. HEADERS or DATA that were sent
+ * between the two clear the strikes. */
 void kw_flood_note_ping(kw_session *session) {
   int64_t least =
       session->count > 0 ? session->options.ping_min_ms : session->options.ping_idle_min_ms;
@@ -53,8 +53,8 @@ static int64_t take(kw_meter *meter, int64_t now, int64_t units) {
   return meter->used;
 }
 
-/* Each SETTINGS frame makes nghttp2 visit all streams, so it costs one unit for each stream and one for itself. If all
- * sessions together use too many units, the sessions that have used more than their share end. */
+/* Each SETTINGS frame makes nghttp2 visit all streams, so it costs one unit for each stream and one for itself. While
+ * all sessions together use too many units, a session ends already if it uses more than its share. */
 int kw_flood_note_settings(kw_session *session) {
   kw_meter *all = session->options.settings;
   int64_t units = (int64_t)session->count + 1;
@@ -67,7 +67,7 @@ int kw_flood_note_settings(kw_session *session) {
 }
 
 /* nghttp2's table of streams has a hash without a seed: it multiplies the number of a stream, and the upper bits of the
- * product are the place. Consecutive numbers spread evenly. An attacker can choose numbers that collide, and every
+ * product are the slot. Consecutive numbers spread evenly. An attacker can choose numbers that collide, and every
  * frame then walks over all these streams. A crowd is the set of streams in one part of the table. */
 static uint16_t *crowd_of(kw_session *session, int32_t id) {
   return &session->crowds[(uint32_t)id * UINT32_C(2654435769) / (UINT32_MAX / KW_CROWDS + 1)];

@@ -12,7 +12,7 @@
 #define RESET_BURST 10000 /* streams that a peer may reset at once... */
 #define RESET_RATE 1000   /* ...and then in each second */
 
-/* {====== Frames that go ====== */
+/* {====== Sent frames ====== */
 
 static ssize_t on_send(nghttp2_session *h2, const uint8_t *data, size_t length, int flags,
                        void *ctx) {
@@ -59,7 +59,7 @@ static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *
 
 /* }====== */
 
-/* {====== Frames that come ====== */
+/* {====== Received frames ====== */
 
 static int on_begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *head, void *ctx) {
   kw_session *session = ctx;
@@ -84,8 +84,8 @@ static int on_data(nghttp2_session *h2, uint8_t flags, int32_t id, const uint8_t
   return 0;
 }
 
-/* Called for the answer to the PING that a drain sends with its first GOAWAY: all requests that the client sent before
- * it received that GOAWAY have arrived. A second GOAWAY names the last of them. */
+/* Called for the answer to a PING. A drain sends one with its first GOAWAY: when it is answered, all requests that the
+ * client sent before it received that GOAWAY have arrived. A second GOAWAY names the last of them. */
 static void finish_drain_notice(kw_session *session) {
   if (!session->is_draining) return;
   int32_t last = nghttp2_session_get_last_proc_stream_id(session->h2);
@@ -104,9 +104,8 @@ static void take_goaway(kw_session *session, const nghttp2_goaway *goaway) {
   words[n] = 0;
   session->got_goaway = true;
   if (goaway->error_code == NGHTTP2_ENHANCE_YOUR_CALM) session->got_enhance_your_calm = true;
-  if (session->options.is_client)
-    session->why[0] = 0; /* the reason of the server is the better one */
-  kw_session_note_why(session, "the %s goes away: %s%s%s", kw_session_peer(session),
+  if (session->options.is_client) session->why[0] = 0; /* the server's reason replaces ours */
+  kw_session_note_why(session, "the %s has sent GOAWAY: %s%s%s", kw_session_peer(session),
                       nghttp2_http2_strerror(goaway->error_code), n > 0 ? ", " : "", words);
 }
 
@@ -148,7 +147,7 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) 
   return 0;
 }
 
-/* Called for a frame that breaks the rules. Of a SETTINGS frame, nghttp2 has applied the values before the wrong
+/* Called for a frame that breaks the rules. Of such a SETTINGS frame nghttp2 has applied the values before the wrong
  * one. */
 static int on_invalid_frame(nghttp2_session *h2, const nghttp2_frame *frame, int error, void *ctx) {
   kw_session *session = ctx;

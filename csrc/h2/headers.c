@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * headers: header blocks that arrive: requests at a server, answers and trailers at a client.
+ * headers: received header blocks: requests at a server, answers and trailers at a client.
  *
  * HTTP/2 sends one header block at a time on a connection, so the session has space for one. Names and values stay in
- * nghttp2's reference-counted buffers and are not copied. The fields are dropped when the next block begins, or when
- * the whole block was used.
+ * nghttp2's reference-counted buffers and are not copied. The fields are dropped after the block was used, or when the
+ * next block begins.
  */
 #include <stdio.h>
 
@@ -93,11 +93,11 @@ const kw_header_field *kw_session_fields(const kw_session *session, size_t *n) {
 /* {====== Requests ====== */
 
 /* Refuses a request. The text ends with the wrong value, truncated after 128 bytes. */
-static void refuse_quoted(kw_stream *stream, int http_status, int status, const char *words,
-                          kw_slice what) {
+static void refuse_value(kw_stream *stream, int http_status, int status, const char *words,
+                         kw_slice value) {
   char text[256];
-  int n = snprintf(text, sizeof text, "%s \"%.*s\"", words, (int)kw_min_size(what.len, 128),
-                   what.len > 0 ? (const char *)what.data : "");
+  int n = snprintf(text, sizeof text, "%s \"%.*s\"", words, (int)kw_min_size(value.len, 128),
+                   value.len > 0 ? (const char *)value.data : "");
   kw_stream_refuse(stream, http_status, status, kw_slice_of(text, (size_t)n));
 }
 
@@ -108,15 +108,15 @@ static bool check_request(kw_session *session, kw_stream *stream) {
   if (session->header_bytes > session->options.max_header_bytes) {
     kw_stream_refuse(stream, 431, KW_GRPC_RESOURCE_EXHAUSTED, none);
   } else if (!kw_slice_is(known->method, "POST")) {
-    refuse_quoted(stream, 405, KW_GRPC_INTERNAL, "http: unsupported method", known->method);
+    refuse_value(stream, 405, KW_GRPC_INTERNAL, "http: unsupported method", known->method);
   } else if (!kw_known_is_grpc(known)) {
-    refuse_quoted(stream, 415, KW_GRPC_INVALID_ARGUMENT, "invalid gRPC request content-type",
-                  known->content_type);
+    refuse_value(stream, 415, KW_GRPC_INVALID_ARGUMENT, "invalid gRPC request content-type",
+                 known->content_type);
   } else if (known->timeout.len > 0 && kw_grpc_timeout(known->timeout) < 0) {
-    refuse_quoted(stream, 400, KW_GRPC_INTERNAL, "malformed grpc-timeout:", known->timeout);
+    refuse_value(stream, 400, KW_GRPC_INTERNAL, "malformed grpc-timeout:", known->timeout);
   } else if (known->encoding.len > 0 && !kw_slice_is(known->encoding, "identity")) {
-    refuse_quoted(stream, 200, KW_GRPC_UNIMPLEMENTED,
-                  "grpc: Decompressor is not installed for grpc-encoding", known->encoding);
+    refuse_value(stream, 200, KW_GRPC_UNIMPLEMENTED,
+                 "grpc: Decompressor is not installed for grpc-encoding", known->encoding);
   } else {
     return true;
   }
@@ -145,12 +145,12 @@ static void give_up(kw_stream *stream, int status, const char *text, uint32_t co
   kw_stream_reset(stream, code);
 }
 
-/* Ends a call whose answer is not from a gRPC server, but from a proxy, for example. */
+/* Ends a call whose answer is not from a gRPC server, but for example from a proxy. */
 static void give_up_page(kw_stream *stream, const kw_known_fields *known) {
   char text[256];
   kw_slice type = known->content_type;
   snprintf(text, sizeof text,
-           "keywatch: the answer is not gRPC's: HTTP status %d, content-type \"%.*s\"",
+           "keywatch: the answer is not from a gRPC server: HTTP status %d, content-type \"%.*s\"",
            known->http_status, (int)kw_min_size(type.len, 128),
            type.len > 0 ? (const char *)type.data : "");
   give_up(stream, kw_status_of_http(known->http_status), text, KW_RESET_CANCEL);

@@ -66,7 +66,7 @@ static void keep_unary_message(kw_stream *stream, kw_slice message) {
   }
 }
 
-/* Delivers a message; that of a unary call only if no other message follows. */
+/* Delivers a message. That of a unary call is stored until the half-close, unless it is the last of the stream. */
 static void take_message(kw_stream *stream, kw_slice message, bool is_last) {
   if (!stream->is_unary) {
     stream->has_message = true;
@@ -165,7 +165,7 @@ static void credit_session(kw_session *session, size_t n) {
   kw_session_check(session, nghttp2_session_consume_connection(session->h2, n));
 }
 
-/* {====== Input that waits ====== */
+/* {====== Waiting input ====== */
 
 /* Removes the first bytes of stream->input and returns them to the stream's window. */
 static void skip_input(kw_stream *stream, size_t n) {
@@ -193,8 +193,7 @@ static kw_stream *largest_input(const kw_session *session) {
   return found;
 }
 
-/* True if `n` more bytes may wait on the stream. To stay within max_input, ends streams with more input than this one.
- * */
+/* True if `n` more bytes may wait on the stream. To stay within max_input, ends streams that have more input. */
 static bool make_input_room(kw_stream *stream, size_t n) {
   const kw_session *session = stream->session;
   while (!session->options.is_client && session->input_bytes + n > session->options.max_input) {

@@ -12,8 +12,8 @@
 
 #include "h2/state.h"
 
-/* Takes DATA bytes that nghttp2 has received: delivers them, or copies them into stream->input. `is_last`: they end
- * the stream, and kw_input_end follows. */
+/* Takes DATA bytes that nghttp2 has received: delivers them, or copies them into stream->input. If there is no space
+ * for them, ends the call with status 8. `is_last`: they end the stream, and kw_input_end follows. */
 void kw_input_take(kw_stream *stream, kw_slice bytes, bool is_last);
 
 /* Notes that the peer has half-closed the stream. The owner is notified once all input was delivered. */
@@ -25,8 +25,8 @@ void kw_input_finish(kw_stream *stream);
 /* Drops stream->input. Called for a stream that has its status and needs no more input. */
 void kw_input_drop(kw_stream *stream);
 
-/* Resumes streams that wait and deferred requests, as far as turn and output allow. Refuses requests that were
- * deferred for too long. */
+/* Resumes waiting streams and deferred requests, as far as turn and output allow. Refuses requests that were deferred
+ * for too long. */
 void kw_input_resume(kw_session *session);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-#define MAX_FRAMES 1000 /* of nghttp2 itself that may wait; beyond that a server stops reading */
+#define MAX_FRAMES 1000 /* frames that nghttp2 may queue; beyond that a server stops reading */
 
 kw_session_options kw_session_defaults(void) {
   kw_session_options options = {.max_streams = 65536,
@@ -116,7 +116,8 @@ static void end_by_error(kw_session *session, ssize_t rc) {
  * HTTP/2. */
 static void note_flood(kw_session *session) {
   if (session->has_peer_settings || !session->options.is_client) {
-    kw_session_note_why(session, "the %s asks for too much at once", kw_session_peer(session));
+    kw_session_note_why(session, "the %s sends too many frames that must be answered",
+                        kw_session_peer(session));
   } else {
     kw_session_note_why(session, "it does not speak HTTP/2");
   }
@@ -176,7 +177,7 @@ kw_chain *kw_session_out(kw_session *session) {
   return &session->out;
 }
 
-/* A server stops reading while the client does not read. A client always reads: if both stopped, there would be a
+/* A server stops reading while the client does not read. A client always reads: if both stopped, they would
  * deadlock. */
 bool kw_session_wants_bytes(const kw_session *session) {
   bool is_stuck = session->out.len > 0; /* the peer does not read */

@@ -23,7 +23,8 @@
  *                          max_waiting bytes altogether: see kw_stream_has_room
  *   input that waits       the window of its stream; max_input bytes on all streams together: status 8 for the stream
  *                          with the most
- *   memory                 the budget that all sessions share: status 8 for calls of a session above its share
+ *   memory                 the budget that all sessions share: status 8 for calls of a session above its share; if
+ *                          nghttp2 then needs memory, the connection ends
  *
  * The account of a session counts all its memory: chains, partial messages, streams, and what nghttp2 allocates.
  *
@@ -88,7 +89,7 @@ typedef struct kw_session_hooks {
   /* Server: a request that is not a gRPC call has arrived, and the session has finished the stream. The path may be
    * empty. on_open is not called. May be NULL. */
   void (*on_refused)(kw_stream *stream, kw_slice path, void *ctx);
-  /* A message has arrived. For a unary call of a server, called after the half-close. */
+  /* A message has arrived. Called for a unary call of a server only after the half-close. */
   void (*on_message)(kw_stream *stream, kw_slice message, void *ctx);
   /* Server: the client has half-closed the stream; no message follows. Not called for unary calls. */
   void (*on_half_close)(kw_stream *stream, void *ctx);
@@ -120,7 +121,7 @@ void kw_session_set_queue(kw_session_options *options, size_t max_queued);
 kw_session *kw_session_new(const kw_session_options *options, const kw_session_hooks *hooks,
                            int64_t now);
 
-/* Ends every stream, a client's with status 14 (Unavailable) unless a status was received, and frees the session. */
+/* Ends every stream, a client's with status 14 (Unavailable) unless it has a status, and frees the session. */
 void kw_session_free(kw_session *session);
 
 /* {====== Bytes and time ====== */
@@ -143,21 +144,22 @@ void kw_session_wrote(kw_session *session);
 void kw_session_set_time(kw_session *session, int64_t now);
 
 /* True if the session wants to be fed. False if it has ended, or its turn is over; and at a server, as backpressure,
- * while the client does not read what the server sends. */
+ * while too much output waits because the client does not read. */
 bool kw_session_wants_bytes(const kw_session *session);
 
 /* Returns when kw_session_step is due; INT64_MAX: never. */
 int64_t kw_session_deadline(const kw_session *session);
 
-/* Does what is due: keepalive, call deadlines, the end of a drain, the next turn of streams that wait. */
+/* Does what is due: keepalive, call deadlines, the end of a drain, the next turn of waiting streams. */
 void kw_session_step(kw_session *session, int64_t now);
 
 /* }====== */
 
 /* {====== The end ====== */
 
-/* Server: drains the session: sends GOAWAY, takes no new streams, and ends with the last stream, after `ms`
- * milliseconds at the latest. A second call only sets the time. */
+/* Server: drains the session: sends GOAWAY, and ends with the last stream, after `ms` milliseconds at the latest. Takes
+ * no new streams, except those that the client begins before it receives the GOAWAY. A session without the client's
+ * preface ends at once. A second call only sets the time. */
 void kw_session_drain(kw_session *session, int64_t ms, int64_t now);
 
 /* Puts a GOAWAY into the output and ends the session at once. The output still has to be written. */
@@ -173,13 +175,15 @@ bool kw_session_is_done(const kw_session *session);
  * session. */
 const char *kw_session_why(const kw_session *session);
 
-/* Server: true if the session has ended because the client does not speak HTTP/2, or has said nothing in time. */
+/* Server: true if the session has ended because the client does not speak HTTP/2, or has not sent its first SETTINGS
+ * frame in time. */
 bool kw_session_is_foreign(const kw_session *session);
 
 /* True if the peer has sent GOAWAY: it takes no more streams. */
 bool kw_session_got_goaway(const kw_session *session);
 
-/* Client: true if the server refused our keepalive pings as too frequent. */
+/* Client: true if the server has sent GOAWAY with ENHANCE_YOUR_CALM, usually because our keepalive PINGs are too
+ * frequent. */
 bool kw_session_got_enhance_your_calm(const kw_session *session);
 
 /* Returns how many bytes of DATA frames were received. */
@@ -192,7 +196,8 @@ bool kw_session_is_ready(const kw_session *session);
 
 /* Client: begins a call with these fields as metadata, at most KW_MAX_METADATA; more are left out. The bytes are
  * copied. `owner` becomes stream->owner. The stream belongs to the session, and is valid until on_close. Returns NULL
- * if memory is short, or if the server takes no more calls; on_close may have been called for it then. */
+ * if memory is short, the session has ended, or the server takes no more calls; on_close may then have been called for
+ * the stream. */
 kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
                               const kw_header_field *fields, size_t n, void *owner);
 
@@ -203,7 +208,7 @@ void kw_session_ping(kw_session *session);
  * NULL at the end. */
 kw_stream *kw_session_next(const kw_session *session, const kw_stream *stream);
 
-/* Returns the fields of the header block that is being received, and their number. For on_open. */
+/* Returns the fields of the header block that is being received, and their number. For on_open and on_refused. */
 const kw_header_field *kw_session_fields(const kw_session *session, size_t *n);
 
 /* Returns the ctx of the hooks. */

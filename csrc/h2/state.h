@@ -4,10 +4,10 @@
  *
  *   session.c   life of a session; bytes into and out of nghttp2
  *   frames.c    nghttp2's callbacks for frames
- *   headers.c   header blocks that arrive                 fields.c   gRPC's meaning in header fields, both ways
- *   preface.c   the first bytes of a connection           flood.c    frames that come too often
- *   input.c     DATA that arrives, split into messages    stream.c   one call, and what it sends
- *   timers.c    everything that happens at a time         memory.c   nghttp2's allocator
+ *   headers.c   received header blocks                    fields.c   gRPC's header fields, both ways
+ *   preface.c   the first bytes of a connection           flood.c    frames that are too frequent
+ *   input.c     received DATA, split into messages        stream.c   one call, and sent messages
+ *   timers.c    timeouts, keepalive, deadlines            memory.c   nghttp2's allocator
  *   ending.c    the end of a session, and its reason
  */
 #ifndef KW_H2_STATE_H
@@ -42,8 +42,8 @@ struct kw_session {
 
   /* Output */
   kw_chain out;         /* frames for the socket */
-  size_t queued;        /* bytes of answers in the chains of all streams */
-  size_t sendable;      /* the part of `queued` that the streams' windows allow to send */
+  size_t queued;        /* bytes of answers in stream->out of all streams */
+  size_t sendable;      /* the part of `queued` that the streams' windows have space for */
   bool is_pulling;      /* on_pull is being called: its messages are not counted as answers */
   kw_link with_answers; /* streams with queued answers, by waiting_since, oldest first */
 
@@ -78,19 +78,19 @@ struct kw_session {
   bool has_peer_settings; /* a SETTINGS frame was received */
   bool windows_changed;   /* by SETTINGS frames: `sendable` of the streams must be counted again */
   bool got_goaway;        /* the peer takes no more streams */
-  bool got_enhance_your_calm; /* the peer's GOAWAY says that we ping too often */
+  bool got_enhance_your_calm; /* see kw_session_got_enhance_your_calm */
   bool is_draining;           /* a GOAWAY was submitted; the session ends with its last stream */
-  const char *last_words;     /* text of the GOAWAY that ends it after the present feed; or NULL */
+  const char *last_words;     /* text of a GOAWAY that ends the session after this feed; or NULL */
   bool is_foreign;            /* see kw_session_is_foreign */
   bool is_over;               /* reads nothing more; `out` is all that will be sent */
   char why[KW_SESSION_WHY];   /* reason of the end, see kw_session_why */
 
-  /* Pings and settings that come, see flood.c */
+  /* Received PING, SETTINGS and HEADERS frames, see flood.c */
   bool sent_since_ping;       /* HEADERS or DATA were sent since the peer's last PING */
   int ping_strikes;           /* PINGs of the peer that arrived too early */
   int64_t last_ping;          /* when the peer's last PING arrived; or KW_SESSION_NEVER */
   kw_meter settings;          /* the peer's SETTINGS frames */
-  uint16_t crowds[KW_CROWDS]; /* of a server: open streams, by their place in nghttp2's table */
+  uint16_t crowds[KW_CROWDS]; /* of a server: number of streams in each part of nghttp2's table */
 
   /* Times in milliseconds, see timers.c */
   int64_t created;        /* when the session was made */
@@ -126,12 +126,13 @@ static inline bool kw_session_is_full(const kw_session *session) {
   return session->out.len >= session->options.max_framed;
 }
 
-/* Server: true if so many bytes wait for the socket that unary requests have to wait. */
+/* Server: true if so many bytes wait to be sent that unary requests have to wait. */
 static inline bool kw_session_has_enough_output(const kw_session *session) {
   return session->out.len + session->sendable > session->options.max_queued;
 }
 
-/* Server: true if a deferred answer has space, after stalled streams have lost their answers. See stream.h. */
+/* Server: resets stalled streams while too many answers wait, see stream.h. Returns true if there then is space for a
+ * deferred answer. */
 bool kw_session_make_room(kw_session *session);
 
 /* {====== frames.c, memory.c, preface.c, flood.c ====== */
@@ -146,7 +147,7 @@ nghttp2_mem kw_session_memory(kw_session *session);
  * protocol the client speaks. `n_before` bytes of the preface arrived before `bytes`. */
 void kw_preface_refuse(kw_session *session, size_t n_before, kw_slice bytes);
 
-/* Server: counts a PING of the client. After too many the session has last words. */
+/* Server: counts a PING of the client. After too many sets session->last_words. */
 void kw_flood_note_ping(kw_session *session);
 
 /* Submits the GOAWAY with the last words of the session, if there are any. */
@@ -217,7 +218,7 @@ void kw_stream_clear_deadline(kw_stream *stream);
 /* Drops the bytes of messages that were not delivered: partial ones and the unary message. */
 void kw_stream_drop_partial(kw_stream *stream);
 
-/* Counts again how many bytes the stream's window allows to send, after the peer has changed the window. */
+/* Sets stream->sendable after the stream's window or its answers have changed. */
 void kw_stream_note_window(kw_stream *stream);
 
 /* Returns the data provider through which nghttp2 asks the stream for its data. */

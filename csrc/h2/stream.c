@@ -78,7 +78,7 @@ void kw_stream_free(kw_stream *stream) {
   kw_free(stream);
 }
 
-/* {====== Answers that wait ====== */
+/* {====== Waiting answers ====== */
 
 static size_t window_of(const kw_stream *stream) {
   int32_t window = nghttp2_session_get_stream_remote_window_size(stream->session->h2, stream->id);
@@ -148,8 +148,8 @@ void kw_stream_forget(kw_stream *stream) {
   discard(stream);
 }
 
-/* Frees the answers at once, because the stream itself exists until its RST_STREAM is sent, which may never happen. The
- * exception is the one stream whose DATA frame nghttp2 has begun: its answers stay. */
+/* Resets a stream, and frees its answers at once: the stream exists until its RST_STREAM is sent, which may never
+ * happen. The exception is the one stream whose DATA frame nghttp2 has begun: its answers stay. */
 static void drop_answers(kw_stream *stream) {
   if (stream->is_framed) {
     set_queued(stream, 0);
@@ -319,8 +319,8 @@ void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice t
   kw_stream_finish(stream, status, text);
 }
 
-/* nghttp2 keeps an unsent request until the server accepts another stream, even after the stream was reset. The
- * messages of the request are freed at once. If there are too many such requests, the connection ends. */
+/* nghttp2 keeps an unsent request until the server accepts another stream, even after the stream was reset. Frees the
+ * messages of the request at once. Ends the connection if there are too many such requests. */
 static void note_reset_unsent(kw_stream *stream) {
   kw_session *session = stream->session;
   stream->is_reset_unsent = true;

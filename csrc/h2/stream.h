@@ -8,7 +8,7 @@
  * on_close is always the last call. Then the stream is freed.
  *
  * An *answer* is a message that a server queues although the client may not read it now. Answers are counted, and
- * bounded, as `queued`. Messages that are added in on_pull (events of a watch), and those of a stream that is `paced`,
+ * bounded, as `queued`. Messages that are added in on_pull (events of a watch), and those of a stream with is_paced,
  * are added only when the flow-control window has space for them, so they are not counted.
  *
  * A stream *stalls* if its client takes fewer than KW_STALL_BYTES of its waiting answers within KW_STALL_MS. When more
@@ -34,7 +34,7 @@
 typedef struct kw_session kw_session;
 typedef struct kw_stream kw_stream;
 
-/* The event that has to happen before more input of a stream is delivered. Until then the input waits, see input.h. */
+/* Condition for the delivery of more input of a stream. Until then the input waits, see input.h. */
 typedef enum kw_stream_wait {
   KW_WAIT_NOTHING,
   KW_WAIT_TURN,    /* server: the next turn of the connection begins */
@@ -57,14 +57,13 @@ struct kw_stream {
   /* Receiving */
   bool has_message : 1;        /* a message was received */
   bool is_half_closed : 1;     /* the peer sends no more */
-  bool has_reported_end : 1;   /* the owner knows that no more messages follow, or need not know */
+  bool has_reported_end : 1;   /* the owner was notified of the half-close, or need not be */
   bool is_closing : 1;         /* nghttp2 closes the stream: input is delivered now or never */
   bool has_answer_headers : 1; /* client: the headers of the answer were received */
 
   /* Sending */
   bool has_answered : 1; /* our headers were submitted */
-  bool
-      is_finished : 1; /* nothing more is added to `out`, after which a server sends its trailers */
+  bool is_finished : 1;  /* no more messages are added to `out`; a server's trailers follow it */
   bool has_trailers : 1; /* the trailers were submitted */
   bool needs_resume : 1; /* nghttp2 asks for data again only after nghttp2_session_resume_data */
   bool is_framed : 1;    /* nghttp2 has begun a DATA frame with the first bytes of `out` */
@@ -72,8 +71,8 @@ struct kw_stream {
 
   /* The end */
   bool
-      has_status : 1; /* the call has its status: set by the owner (server), received or generated (client) */
-  bool is_reset : 1; /* either side has reset the stream, or it is closed: nothing more is sent */
+      has_status : 1; /* the call has its status: of the owner (server), received or ours (client) */
+  bool is_reset : 1;  /* either side has reset the stream, or it is closed: nothing more is sent */
   bool is_reset_unsent : 1; /* client: reset before the request was sent */
   bool is_refused : 1;      /* client: the server has not processed the request and never will */
 
@@ -90,11 +89,10 @@ struct kw_stream {
   size_t uncredited;         /* DATA bytes that no WINDOW_UPDATE of the stream has returned yet */
   kw_blob *unary_message;    /* message of a unary call that waits for the half-close; or NULL */
 
-  kw_chain out;   /* gRPC frames to be sent as DATA */
-  size_t counted; /* bytes of `out` that kw_stream_count has counted */
-  size_t queued;  /* bytes of `out` that are answers */
-  size_t
-      sendable; /* bytes of `queued` that the stream's window allows to send, at most max_stream_queued */
+  kw_chain out;    /* gRPC frames to be sent as DATA */
+  size_t counted;  /* bytes of `out` that kw_stream_count has counted */
+  size_t queued;   /* bytes of `out` that are answers */
+  size_t sendable; /* the part of `queued` that the window has space for, up to max_stream_queued */
   int64_t waiting_since; /* when the stall time of the answers began, or the call was deferred */
   size_t sent_while_waiting; /* bytes sent since then */
 
@@ -137,7 +135,7 @@ void kw_stream_count(kw_stream *stream);
 void kw_stream_forget(kw_stream *stream);
 
 /* Server: true if an answer of `len` bytes may be queued: the stream's window has space for all of it, or at most
- * max_waiting bytes of answers wait on the connection. To make space, stalled streams lose their answers. */
+ * max_waiting bytes of answers wait on the connection. To make space, stalled streams are reset. */
 bool kw_stream_has_room(kw_stream *stream, size_t len);
 
 /* Server: defers the call, after kw_stream_has_room was false. on_room is called when there is space. After

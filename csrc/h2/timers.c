@@ -45,7 +45,7 @@ int64_t kw_session_deadline(const kw_session *session) {
 static void note_timeout(kw_session *session) {
   session->why[0] = 0;
   if (session->has_peer_settings) {
-    kw_session_note_why(session, "the %s does not answer to a PING", kw_session_peer(session));
+    kw_session_note_why(session, "the %s does not answer a PING", kw_session_peer(session));
   } else if (session->options.is_client) {
     kw_session_note_why(session, "it does not answer in time");
   } else {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * batch: events in order of revision, with a reference count, shared by all watchers that get the same.
+ * batch: events in order of revision, with a reference count, shared by all watchers that get the same events.
  *
  * A batch holds whole revisions: of each revision either all events that its watchers want, or none.
  *
@@ -16,13 +16,13 @@ typedef struct kw_batch {
   uint32_t refs;
   uint32_t n;    /* number of events */
   size_t bytes;  /* of all records, `prev` included: the batch's charge in an outlet */
-  kw_blob *wire; /* its events encoded; NULL until kw_batch_wire is first called */
+  kw_blob *wire; /* the result of kw_batch_wire; NULL: not encoded yet */
 
   /* Of a long batch: */
   int64_t long_revision; /* its revision; 0: the batch is not long */
   uint32_t long_first;   /* the sub-revision of its first event, or less */
   size_t long_n;         /* number of events */
-  size_t long_size;      /* of the events as fields of a WatchResponse */
+  size_t long_size;      /* bytes of the events as fields of a WatchResponse */
   int64_t compacted;     /* compacted revision of the store when the events were counted */
 
   kw_event events[];
@@ -34,7 +34,7 @@ kw_batch *kw_batch_new(size_t cap);
 /* Adds an event, and takes references to its records. There must be room. */
 void kw_batch_add(kw_batch *batch, const kw_event *event);
 
-/* Gives one reference back. The last one frees the batch, and releases its records. */
+/* Drops one reference. Without references the batch is freed, and its records are released. */
 void kw_batch_release(kw_batch *batch);
 
 /* Returns the size of the events [from, to) as fields of a WatchResponse. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * catch_up: delivers to lagging watchers what they have missed, in bounded steps.
+ * catch_up: delivers to lagging watchers the events that they have missed, in bounded steps.
  *
  * A step takes the first lagging watcher, and the others that are within walk_revisions after it. It walks a bounded
  * part of the log once for all of them, delivers to each, and makes each of them synced, blocked, lagging or failed. A
@@ -12,8 +12,8 @@
 #define UNFINISHED (-1)
 #define WALK_MATCHES 16384 /* limit of walk.matches in a step; the last revision may exceed it */
 
-/* Moves a lagging watcher to the watchers of this step. Returns false if memory is short: the watcher lags on, behind
- * the others. */
+/* Moves a lagging watcher to the watchers of this step. Returns false if memory is short: the watcher then moves to the
+ * end of the lagging ones. */
 static bool choose(kw_hub *hub, kw_watcher *watcher) {
   kw_watcher_list_remove(&hub->lagging, watcher);
   if (kw_watch_group_add(hub->chosen_group, watcher)) {
@@ -48,9 +48,9 @@ static bool is_long_enough(const kw_hub *hub) {
          hub->catching_up.most_bytes >= hub->options.walk_bytes;
 }
 
-/* Walks on, as far as one step may. Returns the last revision that was covered, or UNFINISHED if the step has ended
- * inside of a revision. Returns 0 if memory is short or a record cannot be read: *reached is then a revision that is
- * not after that record's. */
+/* Continues the walk, as far as one step may. Returns the last revision that was covered, or UNFINISHED if the step has
+ * ended inside of a revision. Returns 0 if memory is short or a record cannot be read: *reached is then the revision
+ * of that record or an earlier one. */
 static int64_t walk_on(kw_hub *hub, int64_t *reached) {
   kw_work work = {.left = hub->options.walk_visits};
   kw_log_cursor cursor = kw_store_seek(hub->store, hub->walk_next);
@@ -105,8 +105,8 @@ static void end_walk(kw_hub *hub, int64_t covered) {
   for (size_t i = 0; i < n; i++) place(hub, hub->chosen[i], covered);
 }
 
-/* Delivers what one walk has found to the chosen watchers. If the walk met a damaged record, the watchers that need it
- * fail; the others begin after the record, and lag on until a later walk. */
+/* Delivers the events of one walk to the chosen watchers. If the walk met a damaged record, whose key is unknown, the
+ * watchers that begin at *reached or before fail; the others still lag, until a later walk. */
 static void deliver_chosen(kw_hub *hub) {
   int64_t reached;
   int64_t covered = walk_on(hub, &reached);
@@ -120,12 +120,12 @@ static void deliver_chosen(kw_hub *hub) {
   end_walk(hub, covered);
 }
 
-/* True if compaction has passed the position at which the walk should continue. */
-static bool is_passed(const kw_hub *hub) {
+/* True if the history from the start of the unfinished walk on is gone. */
+static bool is_compacted(const kw_hub *hub) {
   return hub->n_chosen > 0 && hub->walk_from < kw_store_first_event(hub->store);
 }
 
-/* Puts all chosen watchers back, to none of which anything was delivered. */
+/* Ends a walk without delivery: puts all chosen watchers back. */
 static void give_up(kw_hub *hub) {
   for (size_t i = 0; i < hub->n_chosen; i++)
     hub->chosen[i]->was_refused = hub->chosen[i]->is_unreadable = false;
@@ -137,7 +137,7 @@ void kw_catch_up_step(kw_hub *hub) {
     hub->chosen = kw_alloc(hub->options.walk_watchers * sizeof *hub->chosen);
     if (hub->chosen == NULL) return;
   }
-  if (is_passed(hub)) give_up(hub);
+  if (is_compacted(hub)) give_up(hub);
   hub->catching_up.compacted = kw_store_compact_revision(hub->store);
   if (hub->n_chosen == 0) {
     hub->walk_from = choose_near(hub);

@@ -2,10 +2,10 @@
  *
  * delivery: each revision reaches the synced watchers inside the commit, as it becomes visible.
  *
- * Where a commit group has more revisions, or a revision more watchers, than one piece of work may serve, the hub is
- * behind: later steps serve the others, before any revision that becomes visible after it. A revision with more
- * events, or an event with more watched ranges, than a turn may look at makes the watchers of what the turn has found
- * lag. The next turn looks on: what is left has nothing for the other watchers up to there.
+ * If a commit group has more revisions, or a revision more watchers, than one step may serve, the hub is behind: later
+ * steps serve the rest, in order of revision. If a revision has more events, or an event more watched ranges, than one
+ * step may look at, the watchers of the ranges found so far lag, and the next step continues inside of the revision.
+ * The watchers that stay synced have missed nothing: no event up to there is in their ranges.
  *
  * A watcher that cannot be served becomes blocked or lagging, and catches up later. Nothing here can fail the commit.
  */
@@ -22,8 +22,8 @@ bool kw_deliver(kw_walk *walk, kw_watcher *watcher) {
   return !watcher->was_refused;
 }
 
-/* Serves the watchers of the walk's first watched range, from hub->next_watcher on. Returns false if the work ends
- * before. */
+/* Serves the watchers of the walk's first watched range, from hub->next_watcher on. Returns false if the work runs out
+ * before the last of them. */
 static bool deliver_range(kw_hub *hub, kw_work *work) {
   kw_watched *watched = kw_walk_first(&hub->walk);
   if (hub->next_watcher == NULL) hub->next_watcher = watched->first;
@@ -41,7 +41,7 @@ static bool deliver_range(kw_hub *hub, kw_work *work) {
   return true;
 }
 
-/* Serves the watchers of the walk. Returns false if the work ends before. */
+/* Serves the watchers of the walk. Returns false if the work runs out before the last of them. */
 static bool deliver_walk(kw_hub *hub, kw_work *work) {
   while (kw_walk_first(&hub->walk) != NULL) {
     if (!deliver_range(hub, work)) return false;
@@ -58,7 +58,8 @@ static void lag(kw_hub *hub, kw_watcher *watcher, int64_t rev) {
   watcher->begins_later = begins_later;
 }
 
-/* Makes the watchers of the walk lagging, none of which was served. Returns false if the work ends before. */
+/* Makes the watchers of the walk lagging, none of which was served. Returns false if the work runs out before the last
+ * of them. */
 static bool lag_walk(kw_hub *hub, kw_work *work) {
   const kw_watched *watched;
   while ((watched = kw_walk_first(&hub->walk)) != NULL) {
@@ -100,8 +101,8 @@ bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group
   return *more || kw_store_read_failure(hub->store) == KW_OK;
 }
 
-/* Gathers what one revision has for the synced watchers. If that is too long for a turn, the watchers of what was
- * gathered have to lag. Returns false if memory is short or a record cannot be read. */
+/* Gathers the events of one revision for the synced watchers. If these are too many for a step, is_inside is set: the
+ * watchers of the gathered events have to lag. Returns false if memory is short or a record cannot be read. */
 static bool gather(kw_hub *hub, kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
                    kw_work *work) {
   hub->deliver_next = entry->rev;
@@ -120,12 +121,12 @@ static bool deliver(kw_hub *hub, kw_work *work) {
   if (!is_done || hub->is_inside) return false;
   hub->deliver_next = (kw_revision){.main = hub->deliver_next.main + 1};
   hub->is_behind = hub->deliver_next.main <= kw_store_revision(hub->store);
-  bool goes_on = !hub->has_lagged;
+  bool may_continue = !hub->has_lagged;
   hub->has_lagged = false;
-  return goes_on;
+  return may_continue;
 }
 
-/* All watchers that have begun lag. The others begin later, so no watcher is behind. */
+/* Makes all watchers that have begun lagging. The others begin later, so the hub is not behind. */
 static void give_up(kw_hub *hub) {
   kw_walk_reset(&hub->walk);
   lag_all(hub, hub->deliver_next.main);
@@ -150,7 +151,8 @@ void kw_delivery_step(kw_hub *hub) {
   if (!more) hub->is_behind = false;
 }
 
-/* Each revision is delivered as one batch. Watchers that are not served at once may yet have to lag. */
+/* Each revision is delivered as one batch. Watchers that are not served at once may have to lag later, and then need
+ * the history. */
 static void on_visible(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
   if (kw_watch_group_count(hub->synced) == 0) return;
@@ -163,13 +165,14 @@ static void on_visible(int64_t before, void *ctx) {
   if (hub->is_behind) kw_store_want_history(hub->store);
 }
 
-/* The compactions of a replica follow its events: with a step for each, a hub that is behind keeps up with any feed. */
+/* A replica compacts as it receives events: with a step for each compaction, a hub that is behind keeps up with any
+ * feed. */
 static void on_compact(void *ctx) {
   kw_hub *hub = ctx;
   if (hub->is_behind) kw_delivery_step(hub);
 }
 
-/* Synced watchers have not been slow: they are served before their history goes. */
+/* Compaction waits for synced watchers: they are not slow, the hub is. */
 static int64_t first_undelivered(void *ctx) {
   const kw_hub *hub = ctx;
   return hub->is_behind ? hub->deliver_next.main : INT64_MAX;

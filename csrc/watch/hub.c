@@ -64,7 +64,7 @@ void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t 
   link_outlet(&hub->outlets, outlet);
 }
 
-/* Returns the charge of a watcher: its own memory, and that in watch group and maps. */
+/* Returns the charge of a watcher: its own memory, and its share of the watch group and the maps. */
 static size_t watcher_size(const kw_range *range) {
   return sizeof(kw_watcher) + 2 * (range->key.len + range->end.len) + PLACE_BYTES;
 }
@@ -81,14 +81,14 @@ static void free_watcher(kw_hub *hub, kw_watcher *watcher) {
   kw_free(watcher);
 }
 
-/* Cancels at most `n` watchers of a closed outlet. Returns true if none is left. The map of ids keeps its size until
- * the end: nothing is added to it any more. */
+/* Cancels at most `n` watchers of a closed outlet. Returns true if none is left. The map of ids keeps its size until it
+ * is dropped. */
 static bool cancel_some(kw_hub *hub, kw_outlet *outlet, size_t *at, size_t n) {
   for (size_t i = 0; i < n; i++) {
     kw_watcher *watcher = kw_outlet_next_watcher(outlet, at);
     if (watcher == NULL && outlet->only == NULL && outlet->ids.n == 0) return true;
     if (watcher == NULL) {
-      *at = 0; /* a removal has moved an id out of this round */
+      *at = 0; /* a removal has moved an id to a position before *at */
       continue;
     }
     kw_watcher_leave(hub, watcher);
@@ -99,7 +99,7 @@ static bool cancel_some(kw_hub *hub, kw_outlet *outlet, size_t *at, size_t n) {
   return false;
 }
 
-/* Removes an outlet from its lists, with its watchers: they get nothing more. */
+/* Drops the items of an outlet, and removes it from its lists. Its watchers get no more items. */
 static void shut(kw_outlet *outlet) {
   kw_outlet_drop_items(outlet);
   kw_outlet_disarm(outlet);
@@ -289,7 +289,7 @@ void kw_hub_fail(kw_hub *hub, kw_watcher *watcher, int rc) {
   kw_watcher_unblock(watcher->outlet);
 }
 
-/* True if a watcher waits for the next step. */
+/* True if the next step has watchers to serve or to cancel. */
 static bool is_due(const kw_hub *hub) {
   return hub->is_behind || hub->lagging.first != NULL || hub->n_chosen > 0 ||
          hub->abandoned != NULL;

@@ -2,10 +2,10 @@
  *
  * hub: delivers the changes of a store to its watchers.
  *
- * Synced watchers get events inside the commit, as soon as a revision becomes visible; where there are many watchers,
- * or a commit group has many revisions, the rest in the steps that follow. Lagging watchers catch up in steps: each
- * step walks a bounded part of the log once, for all lagging watchers that are near the start of that part. A writer
- * never waits for a watcher, and the events that a watcher has missed take no memory.
+ * Synced watchers get events inside the commit, as soon as a revision becomes visible. If there are many watchers, or
+ * a commit group has many revisions, later steps deliver the rest. Lagging watchers catch up in steps: each step walks
+ * a bounded part of the log once, for all lagging watchers that are near the start of that part. A writer never waits
+ * for a watcher, and the events that a watcher has missed take no memory.
  *
  * The hub's deadline and step include the store's. The hub calls none of its users: an armed outlet that has received
  * something enters its owner's ready list (watch/ready.h), and the owner drains that list.
@@ -20,13 +20,13 @@
 
 typedef struct kw_hub_options {
   size_t walk_revisions; /* limit of revisions in a step, so also in a batch of a lagging watcher */
-  size_t walk_bytes;    /* limit of one range's events in a step; the last revision may exceed it */
-  size_t long_bytes;    /* a revision with more for one range is delivered as a long batch */
-  size_t walk_watchers; /* limit of watchers that a step looks at */
+  size_t walk_bytes;     /* limit of one range's bytes in a step; the last revision may exceed it */
+  size_t long_bytes;     /* a revision with more bytes for one range is delivered as a long batch */
+  size_t walk_watchers;  /* limit of watchers that a step looks at */
   int64_t
-      walk_visits; /* work of a step, see store/work.h; and of what it does inside of one revision */
-  int64_t progress_ms; /* period of progress, for watchers that want it and got nothing */
-  uint64_t hash_seed;  /* of watch groups and of outlets, a secret */
+      walk_visits; /* limit of the work of a step, and of that within a revision: store/work.h */
+  int64_t progress_ms; /* period of progress, for watchers that want it and got no events */
+  uint64_t hash_seed;  /* secret seed of the hashes of watch groups and outlets */
 } kw_hub_options;
 
 typedef struct kw_watch_spec {
@@ -47,7 +47,8 @@ kw_hub_options kw_hub_defaults(void);
  * must be freed before the store. Returns NULL if memory is short. */
 kw_hub *kw_hub_new(kw_store *store, const kw_hub_options *options);
 
-/* Closes all outlets of the hub, and frees the hub. The memory of an outlet is its caller's, and stays. */
+/* Closes all outlets of the hub, removes the store's hook, and frees the hub. Does not free the outlets, whose memory
+ * belongs to their openers. */
 void kw_hub_free(kw_hub *hub);
 
 /* Initializes an outlet, whose memory belongs to the caller, and opens it, not armed. With ids, watchers are found by
@@ -61,10 +62,10 @@ void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t 
  * does nothing. */
 void kw_outlet_close(kw_outlet *outlet);
 
-/* Closes an outlet whose watchers may be many: they are cancelled in later steps of the hub, which has the outlet until
- * then. outlet->on_closed, which may free the outlet, is called when none is left: by a step, by kw_hub_free, or
- * before this function returns. The charge of the watchers passes to `account`, from which it is credited bit by
- * bit. */
+/* Closes an open outlet that may have many watchers. Later steps of the hub cancel them; until then the outlet belongs
+ * to the hub. When no watcher is left, a step, kw_hub_free, or this function before it returns, calls
+ * outlet->on_closed, which must be set, and may free the outlet. The charge of the watchers passes to `account`, which
+ * is credited as they are cancelled. */
 void kw_outlet_abandon(kw_outlet *outlet, kw_account *account);
 
 /* Abandoned outlets no longer credit `account`. */
@@ -73,13 +74,14 @@ void kw_hub_forget_account(kw_hub *hub, const kw_account *account);
 /* Adds a watcher to an open outlet of this hub. The watcher gets events after the store's present revision, or
  * from the start revision on. The range is copied. *watcher belongs to the hub, and is valid until it is cancelled or
  * its outlet is closed, also after it has failed. A start in the past drops progress of the whole outlet that is
- * queued: it would not be true of this watcher. Returns KW_OK, KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID,
- * KW_ERR_COMPACTED for a negative start, KW_ERR_TOO_MANY_REQUESTS if the outlet's account is refused more, or
- * KW_ERR_NO_MEMORY. */
+ * queued: it would not be true of this watcher. A start whose history is gone is no error here: the watcher fails with
+ * KW_ITEM_COMPACTED. Returns KW_OK, KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative
+ * start, KW_ERR_TOO_MANY_REQUESTS if the outlet's account gets no more memory, or KW_ERR_NO_MEMORY. */
 int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_watcher **watcher);
 
 /* True if later steps of the hub may have events for a watcher: the watcher lags or is blocked, or synced
- * watchers do not have all visible revisions yet. An empty outlet then does not mean that nothing is left to read. */
+ * watchers do not have all visible revisions yet. An empty outlet then does not mean that the watcher has every
+ * event. */
 bool kw_hub_is_behind(const kw_hub *hub, const kw_watcher *watcher);
 
 /* Ends and frees a watcher, also one that has failed. Its queued items are dropped. */
@@ -93,29 +95,31 @@ kw_watcher *kw_outlet_find(const kw_outlet *outlet, int64_t id);
 bool kw_outlet_take(kw_outlet *outlet, kw_item *item);
 
 /* For a reader that cannot take a long batch of revision `rev`, since the history has changed: drops the watcher's
- * queued events and progress, and lets the watcher lag from `rev` on, unless it has failed. It then fails if the
- * history is gone. */
+ * queued events and progress. Unless the watcher has failed, lets it lag from `rev` on, and drops progress of the whole
+ * outlet, too. A later step fails the watcher if the history is gone. */
 void kw_hub_deliver_again(kw_hub *hub, kw_watcher *watcher, int64_t rev);
 
 /* For a reader that has taken a part of a long batch, and cannot take the rest: drops the watcher's queued events and
- * progress, and fails the watcher with KW_ERR_COMPACTED or KW_ERR_CORRUPT, unless it has failed. */
+ * progress, and fails the watcher, unless it has failed. `rc` says why: KW_ERR_COMPACTED or KW_ERR_CORRUPT. If memory
+ * is short, a later step fails the watcher, as compacted. */
 void kw_hub_fail(kw_hub *hub, kw_watcher *watcher, int rc);
 
 /* Queues progress at the store's revision for one watcher, behind its events. Returns false, with nothing queued, if
- * the watcher is not synced, begins after the next revision, or its outlet has no room. */
+ * the watcher is behind (kw_hub_is_behind), has failed, or begins after the next revision, or if the outlet is closed
+ * or refuses the item. */
 bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher);
 
-/* Queues progress at the store's revision for all watchers of an outlet, as one item behind their events. Returns
- * false, with nothing queued, if a watcher is not synced or begins after the next revision, if the outlet has no
- * watcher, or if it has no room. */
+/* Queues progress at the store's revision for all watchers of an open outlet, as one item behind their events. Returns
+ * false, with nothing queued, if a watcher is behind (kw_hub_is_behind), has failed, or begins after the next revision,
+ * or if the outlet has no watcher or refuses the item. */
 bool kw_hub_progress_all(kw_hub *hub, kw_outlet *outlet);
 
 /* Returns when kw_hub_step next has something to do, in milliseconds of the store's clock: the store's deadline
  * included. INT64_MIN: at once. KW_NEVER: nothing is pending. */
 int64_t kw_hub_deadline(const kw_hub *hub);
 
-/* Does a bounded part of what is due: the store's step, watchers that are due or lagging, periodic progress. Returns
- * whether more is due. */
+/* Does a bounded part of what is due: the store's step, the watchers of abandoned outlets, delivery to synced and
+ * lagging watchers, periodic progress. Returns whether more is due. */
 bool kw_hub_step(kw_hub *hub, int64_t now);
 
 #endif

@@ -64,8 +64,8 @@ bool kw_outlet_push(kw_outlet *outlet, const kw_item *item) {
   return true;
 }
 
-/* Notes for how much space in the outlet a refused watcher waits. A watcher only waits for the outlet, not for its
- * account: only the outlet is certain to get space. */
+/* Sets how much space in the outlet a refused watcher waits for. It does not wait for the account, which may never get
+ * space. */
 static bool refuse(const kw_item *item, size_t needs) {
   if (item->watcher != NULL)
     item->watcher->needs = needs < KW_NEEDS_ALL ? (uint32_t)needs : KW_NEEDS_ALL;
@@ -110,7 +110,7 @@ kw_watcher *kw_outlet_next_watcher(const kw_outlet *outlet, size_t *at) {
   return (*at)++ == 0 ? outlet->only : NULL;
 }
 
-/* Drops the items of a watcher up to a kind; NULL: the items of the whole outlet. Returns their number. */
+/* Drops the items of a watcher, or with NULL of the whole outlet, up to the kind `last`. Returns their number. */
 static uint32_t forget(kw_outlet *outlet, const kw_watcher *watcher, kw_item_kind last) {
   size_t kept = 0;
   uint32_t dropped = 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * outlet: a bounded FIFO of what is delivered to the watchers of one reader. A reader is a stream, or a watch in
- * process.
+ * outlet: a bounded FIFO of events, progress and failures for the watchers of one reader. A reader is a stream, or a
+ * watch in process.
  *
- * The bound is in bytes. A batch that follows itself, for several watchers, counts once. A full outlet refuses an
- * item that is offered, and the watcher then waits in the outlet's list of blocked watchers until there is room for
- * what was refused. The failure of a watcher is queued once, and is never refused for its size. An empty outlet
- * takes any batch, however large. So an outlet with blocked watchers is never empty: its reader will take an item,
- * which lets the blocked watchers resume.
+ * The bound is in bytes. Consecutive items with the same batch, for several watchers, count its bytes once. A full
+ * outlet refuses an item that is offered. A watcher whose batch was refused waits in the outlet's list of blocked
+ * watchers until there is room for the batch. The failure of a watcher is queued once, and is never refused for its
+ * size. An empty outlet takes any batch, however large. So an outlet with blocked watchers is never empty: its reader
+ * will take an item, which lets the blocked watchers resume.
  */
 #ifndef KW_WATCH_OUTLET_H
 #define KW_WATCH_OUTLET_H
@@ -23,7 +23,7 @@
 
 typedef enum kw_item_kind {
   KW_ITEM_EVENTS,
-  KW_ITEM_PROGRESS,  /* everything up to and with `revision` was delivered */
+  KW_ITEM_PROGRESS,  /* all events up to and including `revision` were delivered */
   KW_ITEM_COMPACTED, /* the watcher has failed: history before `revision` is gone */
   KW_ITEM_CORRUPT    /* the watcher has failed: a record that it needs is damaged */
 } kw_item_kind;
@@ -40,15 +40,14 @@ typedef struct kw_item {
 typedef struct kw_hub kw_hub;
 
 struct kw_outlet {
-  kw_hub *hub; /* NULL: closed, nothing will come any more */
-  kw_outlet
-      *next; /* in the hub's list of open outlets, or of those whose watchers are still cancelled */
+  kw_hub *hub;                          /* NULL: closed or abandoned */
+  kw_outlet *next;                      /* in the hub's list of open, or of abandoned outlets */
   kw_outlet **prev;                     /* the pointer there that points to this outlet */
   void (*on_closed)(kw_outlet *outlet); /* see kw_outlet_abandon */
   size_t cancelled_to;                  /* of an abandoned outlet: position in its ids */
 
   kw_item *items; /* a ring buffer */
-  size_t first;
+  size_t first;   /* position of the oldest item */
   size_t n;
   size_t cap;
   size_t bytes; /* charges of all items */
@@ -70,7 +69,7 @@ struct kw_outlet {
   bool is_ready;          /* in the ready list */
   kw_outlet *next_ready;  /* in the ready list */
   kw_outlet **prev_ready; /* the pointer there that points to this outlet */
-  uint64_t tag;           /* the owner's own */
+  uint64_t tag;           /* for the owner's use */
 };
 
 /* True until the outlet is closed or abandoned. */
@@ -79,8 +78,8 @@ static inline bool kw_outlet_is_open(const kw_outlet *outlet) {
 }
 
 /* Offers an item. If it is taken, the reference to its batch passes to the outlet; the caller then calls
- * kw_ready_add. Returns false, with nothing taken, if the outlet is full, its account is refused more, or memory is
- * short: the item's watcher, if there is one, then has its `needs` set. An empty outlet refuses only for lack of
+ * kw_ready_add. Returns false, with nothing taken, if the outlet is full, its account gets no more memory, or memory is
+ * short. Then the `needs` of the item's watcher, if there is one, is set. An empty outlet refuses only for lack of
  * memory. */
 bool kw_outlet_offer(kw_outlet *outlet, const kw_item *item);
 
@@ -95,25 +94,25 @@ bool kw_outlet_pop(kw_outlet *outlet, kw_item *item);
 /* Returns the oldest item, which stays in the outlet; or NULL. Valid until the outlet changes. */
 const kw_item *kw_outlet_first(const kw_outlet *outlet);
 
-/* Returns the next watcher of the outlet, in no particular order. Start with *at = 0; the end is NULL. If a watcher
+/* Returns the next watcher of the outlet, in no particular order, or NULL at the end. Start with *at = 0. If a watcher
  * is cancelled in between, the iteration may miss another one. */
 kw_watcher *kw_outlet_next_watcher(const kw_outlet *outlet, size_t *at);
 
-/* Drops all queued items of a watcher. kw_watcher_unblock has to follow. */
+/* Drops all queued items of a watcher. The caller then calls kw_watcher_unblock. */
 void kw_outlet_forget(kw_outlet *outlet, kw_watcher *watcher);
 
-/* Drops the queued events and progress of a watcher, and leaves its failure. kw_watcher_unblock has to follow. */
+/* Drops the queued events and progress of a watcher, but not its failure. The caller then calls kw_watcher_unblock. */
 void kw_outlet_forget_news(kw_outlet *outlet, kw_watcher *watcher);
 
-/* Drops queued progress of the whole outlet. kw_watcher_unblock has to follow. */
+/* Drops queued progress of the whole outlet. The caller then calls kw_watcher_unblock. */
 void kw_outlet_forget_progress_all(kw_outlet *outlet);
 
 /* Drops all items, and frees the ring buffer. */
 void kw_outlet_drop_items(kw_outlet *outlet);
 
-/* True if a blocked watcher may resume, after others whose refused batches need `promised` bytes. Always true of an
- * empty outlet. Any other outlet has to be half empty, so that a reader who takes item by item does not wake
- * watchers for each. */
+/* True if there is room for a blocked watcher, besides `promised` bytes for watchers that resume before it. Always true
+ * of an empty outlet. Any other outlet has to be half empty, so that a reader that takes item by item does not unblock
+ * a watcher for each item. */
 bool kw_outlet_has_room(const kw_outlet *outlet, const kw_watcher *watcher, size_t promised);
 
 #endif

@@ -8,8 +8,8 @@
 
 #define WATCHERS_PER_STEP 1024
 
-/* True if everything up to the store's revision was delivered to the watcher or is queued, and if the watcher begins at
- * the next revision at the latest: a client resumes at the revision after its last progress. */
+/* True if all events up to the store's revision were queued for the watcher, and if the watcher begins at the next
+ * revision at the latest: a client resumes at the revision after its last progress. */
 static bool is_up_to_date(const kw_hub *hub, const kw_watcher *watcher) {
   if (watcher->state != KW_WATCHER_SYNCED || hub->is_behind) return false;
   if (!kw_outlet_is_open(watcher->outlet)) return false;
@@ -28,8 +28,8 @@ bool kw_hub_progress(kw_hub *hub, kw_watcher *watcher) {
   return is_up_to_date(hub, watcher) && offer(hub, watcher->outlet, watcher);
 }
 
-/* True if a watcher of the outlet begins after the next revision. Removes the others from the list, so the work is
- * constant per watcher. */
+/* True if a watcher of the outlet begins after the next revision. Removes from the list of early watchers those that do
+ * not and that it finds first, so the work is constant per watcher. */
 static bool has_early(const kw_hub *hub, kw_outlet *outlet) {
   while (!kw_link_is_alone(&outlet->early)) {
     kw_watcher *watcher = KW_CONTAINER_OF(outlet->early.next, kw_watcher, early);

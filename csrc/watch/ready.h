@@ -2,7 +2,7 @@
  *
  * ready: a FIFO of outlets that have received something. It belongs to the owner of the outlets, who drains it.
  *
- *   arm -> (an item comes) -> in the list -> kw_ready_next -> the owner reads the outlet until it is empty, then arms
+ *   armed -> an item is queued: in the list -> kw_ready_next -> the owner reads until the outlet is empty, and arms it
  *
  * So an outlet is in its list at most once, however much it receives, and the hub never has to call its owner.
  */

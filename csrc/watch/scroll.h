@@ -19,9 +19,9 @@ typedef struct kw_scroll {
   const kw_watcher *watcher; /* borrowed: must outlive the scroll */
   kw_batch *batch;           /* a reference; NULL: there is no scroll */
   kw_log_cursor cursor;      /* valid from kw_scroll_seek to the next change of the store */
-  kw_revision next;
-  kw_blob *record; /* of the event that was returned last; or NULL */
-  size_t left;     /* events */
+  kw_revision next;          /* revision of the next event, or less */
+  kw_blob *record;           /* of the event that was returned last; or NULL */
+  size_t left;               /* number of events that were not returned yet */
 } kw_scroll;
 
 /* Opens a scroll over the long batch of an item, and takes a reference to the batch. */
@@ -33,12 +33,13 @@ bool kw_scroll_seek(kw_scroll *scroll);
 
 /* Returns the next event; there must be one left. Its records are valid until the next call of kw_scroll_next or
  * kw_scroll_seek, or the next change of the store. Returns KW_OK; KW_UNFINISHED if no work is left; KW_ERR_NO_MEMORY;
- * or KW_ERR_CORRUPT if a record cannot be read. After an error kw_scroll_seek has to come first: the same event is then
- * next. */
+ * or KW_ERR_CORRUPT if a record cannot be read. After an error the caller first calls kw_scroll_seek: the same event is
+ * then next. */
 int kw_scroll_next(kw_scroll *scroll, kw_work *work, kw_event *event);
 
-/* Moves on to the next event, after kw_scroll_next has run out of work before it. Returns false if no work is left
- * again. */
+/* Searches on for the next event, after kw_scroll_next has run out of work before it. Returns false if the work runs
+ * out again. Returns true if the event was found, or if the scroll cannot continue. The caller then calls
+ * kw_scroll_seek. */
 bool kw_scroll_skip(kw_scroll *scroll, kw_work *work);
 
 /* Ends a scroll, if there is one. */

@@ -3,7 +3,7 @@
  * state: the inside of a hub, for the files that make it up.
  *
  *   hub.c        the hub, its outlets and watchers: open, watch, cancel, close
- *   watcher.c    the states of a watcher: every move from one place to another
+ *   watcher.c    the states of a watcher: every move from one list or watch group to another
  *   delivery.c   delivery to synced watchers, inside the commit
  *   catch_up.c   delivery to lagging watchers, in steps
  *   progress.c   progress, on request and from time to time
@@ -21,22 +21,21 @@ struct kw_hub {
   kw_watch_group *synced;
   kw_watcher_list lagging;
   kw_walk walk;         /* of delivery; empty between calls, unless the hub is behind */
-  kw_outlet *outlets;   /* that are open */
+  kw_outlet *outlets;   /* open outlets */
   kw_outlet *abandoned; /* outlets whose watchers are cancelled in steps */
-  size_t n;             /* watchers */
+  size_t n;             /* number of watchers */
 
   bool is_behind; /* the synced watchers do not have all visible revisions; kw_hub_step continues */
-  kw_revision
-      deliver_next; /* if so: where delivery continues; with events in `walk`: their revision */
-  bool is_inside;   /* `walk` ends inside of that revision: its watchers get nothing, but lag */
-  bool has_lagged;  /* watchers lag because of that revision, and do not catch up before its end */
-  kw_watcher *next_watcher; /* the next one of the first range of `walk`; NULL: the first one */
+  kw_revision deliver_next; /* if is_behind: where delivery continues, within or after `walk` */
+  bool is_inside;           /* `walk` has a part of that revision: its watchers lag */
+  bool has_lagged; /* watchers lag because of that revision, and do not catch up before its end */
+  kw_watcher *next_watcher; /* next watcher of the first range of `walk`; NULL: its first one */
 
   kw_watch_group *chosen_group; /* lagging watchers that catch up together */
   kw_watcher **chosen;          /* the same watchers, as an array; NULL until first used */
   size_t n_chosen;              /* 0 between steps, unless a step has ended inside of a revision */
   kw_walk catching_up;          /* of the chosen watchers; empty if there are none */
-  size_t walked;                /* whole revisions of that walk */
+  size_t walked;                /* number of whole revisions in that walk */
   int64_t walk_from;            /* first revision of that walk */
   kw_revision walk_next;        /* where that walk continues */
 
@@ -51,8 +50,8 @@ struct kw_hub {
  * has no id and no outlet yet, and is in no place. Returns NULL if memory is short. */
 kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range);
 
-/* Takes a watcher out of the watch group or list that its state says it is in. One of the kw_watcher_enter functions,
- * or kw_free, has to follow. */
+/* Takes a watcher out of the watch group or list that its state says it is in. The caller then calls one of the
+ * kw_watcher_enter functions, or frees or fails the watcher. */
 void kw_watcher_leave(kw_hub *hub, kw_watcher *watcher);
 
 /* Makes a watcher that is in no place lagging, at the end of the hub's list. */
@@ -73,8 +72,7 @@ void kw_watcher_fail_compacted(kw_hub *hub, kw_watcher *watcher);
  * item the watcher lags, and fails in a later step. */
 void kw_watcher_fail_corrupt(kw_hub *hub, kw_watcher *watcher);
 
-/* Makes blocked watchers lagging, as many as the outlet has room for. To be called after items have left an
- * outlet. */
+/* Makes as many blocked watchers lagging as the outlet has room for. To be called after items have left an outlet. */
 void kw_watcher_unblock(kw_outlet *outlet);
 
 /* }====== */
@@ -88,20 +86,20 @@ void kw_delivery_begin(kw_hub *hub);
 void kw_delivery_step(kw_hub *hub);
 
 /* Adds events of one revision to a walk, for the watchers of `group`: all of them, or as many as walk_visits allows.
- * Takes the work of that. *entry is the next event of the revision, and is moved by the cursor to the first event that
- * was not added; *more becomes true if there is one. Returns false if memory is short or a record cannot be read: then
- * the walk is incomplete, and has to be reset. */
+ * Subtracts their work from `work`. *entry is the next event of the revision, and moves with the cursor to the first
+ * event that was not added for all its watchers; *more, true before, becomes false at the end of the log. Returns false
+ * if memory is short or a record cannot be read: then the walk is incomplete, and has to be reset. */
 bool kw_delivery_walk_revision(kw_hub *hub, kw_walk *walk, kw_watch_group *group,
                                kw_log_cursor *cursor, kw_log_entry *entry, bool *more,
                                kw_work *work);
 
-/* Delivers what a walk has for a watcher, and sets was_refused and is_unreadable. Returns false if its batch could not
- * be queued: the caller then changes the watcher's state. */
+/* Delivers the events that a walk has for a watcher, and sets was_refused and is_unreadable. Returns false if they
+ * could not be queued: the caller then changes the watcher's state. */
 bool kw_deliver(kw_walk *walk, kw_watcher *watcher);
 
 /* }====== */
 
-/* Does one step for some of the lagging watchers. */
+/* Delivers missed events to some of the lagging watchers. */
 void kw_catch_up_step(kw_hub *hub);
 
 /* Does a part of a round of periodic progress. To be called when progress_due has been reached. */

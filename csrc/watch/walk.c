@@ -7,7 +7,7 @@
 
 #define KEEP_EVENTS 4096 /* capacity that is kept from one walk to the next */
 
-/* An event, and a look at the record before it, count as some bytes of a revision, for the time that they take. */
+/* The time for an event, and for a lookup of its previous record, counts as bytes of its revision. */
 #define EVENT_BYTES 64
 #define LOOKUP_BYTES 512
 
@@ -18,7 +18,7 @@
 typedef struct sum {
   size_t n;
   size_t size;      /* encoded */
-  size_t with_prev; /* encoded, with the records before them */
+  size_t with_prev; /* encoded, with their previous records */
 } sum;
 
 struct kw_pending {
@@ -33,11 +33,11 @@ struct kw_pending {
   uint32_t n_of_revision; /* events of that revision */
   uint32_t first_sub;     /* of the first of them */
   size_t load;            /* bytes of that revision, with EVENT_BYTES and LOOKUP_BYTES */
-  bool wants_previous;
-  int64_t long_revision; /* is counted in `sums`, and is not in `at`; 0: no revision is long */
-  int64_t compacted;     /* compacted revision of the store when that began */
-  bool is_prev_damaged;  /* a record before one of its events cannot be read */
-  sum sums[2];           /* of the puts, of the deletes */
+  bool wants_previous;    /* a watcher wants previous records */
+  int64_t long_revision;  /* is counted in `sums`, and is not in `at`; 0: no revision is long */
+  int64_t compacted;      /* compacted revision of the store when that revision became long */
+  bool is_prev_damaged;   /* a previous record of the long revision cannot be read */
+  sum sums[2];            /* of the puts, of the deletes */
   kw_batch
       *variants[VARIANTS]; /* all events of the range for each combination, or NULL: not made yet */
   kw_batch *long_variants[VARIANTS]; /* the same of the long revision */
@@ -110,8 +110,8 @@ static void become_long(kw_walk *walk, kw_pending *pending) {
   pending->n = n;
 }
 
-/* Adds the bytes of the record before an event to those of its kw_pending. A walk that does not count all of these
- * leaves out the first: most walks have no other. */
+/* Adds the bytes of an event's previous record to those of its kw_pending. A walk without counts_previous leaves out
+ * the first event: most walks have only that one. */
 static void add_previous(kw_walk *walk, kw_pending *pending, const kw_event *event) {
   if (pending->n == (walk->counts_previous ? 1 : 2))
     pending->wants_previous = wants_previous(pending->watched);
@@ -122,7 +122,7 @@ static void add_previous(kw_walk *walk, kw_pending *pending, const kw_event *eve
   pending->load += LOOKUP_BYTES + size;
 }
 
-/* Adds the event that was kept last. */
+/* Adds the event that was kept last to a kw_pending. */
 static bool note(kw_walk *walk, kw_pending *pending, uint32_t sub) {
   uint32_t event = (uint32_t)walk->n - 1;
   if (pending->n == pending->cap) {
@@ -161,7 +161,7 @@ static bool keep(kw_walk *walk, const kw_log_entry *entry) {
   return true;
 }
 
-/* An event that all matched ranges only count is not kept. */
+/* If all matched ranges only count an event, the event is not kept. */
 bool kw_walk_add(kw_walk *walk, kw_watch_group *group, const kw_log_entry *entry) {
   kw_match match;
   walk->lookups = 0;
@@ -246,7 +246,7 @@ static kw_batch *long_batch_for(kw_pending *pending, const kw_watcher *watcher, 
   return *shared;
 }
 
-/* Raises the next_rev of a watcher that could not be served. */
+/* Raises the next_rev of a watcher that could not be served. Returns `why`. */
 static kw_delivered stay(kw_watcher *watcher, int64_t rev, kw_delivered why) {
   if (watcher->next_rev < rev) watcher->next_rev = rev;
   if (why != KW_REFUSED) watcher->needs = KW_NEEDS_ALL;
@@ -264,7 +264,7 @@ static kw_delivered offer(kw_watcher *watcher, kw_batch *batch, uint32_t from, i
   return KW_REFUSED;
 }
 
-/* Delivers the events of its range that are kept. */
+/* Delivers the kept events of the watcher's range. */
 static kw_delivered deliver_kept(kw_walk *walk, kw_pending *pending, kw_watcher *watcher) {
   kw_delivered outcome = KW_NO_EVENTS;
   const uint32_t *at = pending->at;
@@ -279,7 +279,7 @@ static kw_delivered deliver_kept(kw_walk *walk, kw_pending *pending, kw_watcher 
   return outcome == KW_DELIVERED ? outcome : stay(watcher, walk->events[at[0]].revision, outcome);
 }
 
-/* Delivers the long revision of its range. */
+/* Delivers the long revision of the watcher's range. */
 static kw_delivered deliver_long(kw_pending *pending, kw_watcher *watcher) {
   kw_delivered outcome;
   if (pending->long_revision < watcher->next_rev) return KW_NO_EVENTS;

@@ -35,21 +35,19 @@ typedef struct kw_pending kw_pending;
 /* All zero but for the first four fields, a walk is empty and ready for use. */
 typedef struct kw_walk {
   const kw_store *store;
-  size_t long_bytes;   /* a revision with more is long, see kw_hub_options */
-  size_t most_matched; /* limit of `matched` */
-  int64_t
-      compacted; /* records before events are delivered from this revision on, see kw_store_previous */
-  bool
-      counts_previous; /* most_bytes includes the records before the events, where they are delivered */
+  size_t long_bytes;    /* a revision with more is long, see kw_hub_options */
+  size_t most_matched;  /* limit of `matched` */
+  int64_t compacted;    /* compacted revision of the store, for kw_store_previous */
+  bool counts_previous; /* most_bytes includes all previous records that a watcher wants */
   kw_arena arena;
   kw_event *events; /* without `prev`; their records are the walk's */
   size_t n;
   size_t cap;
   kw_pending *pending; /* a list, one for each watched range that has events */
   size_t matches;      /* events of all ranges; an event counts once for each range */
-  size_t matched;      /* ranges that the event that was added last was added for */
-  bool is_partial;     /* that event was not added for all ranges that contain its key */
-  size_t lookups;      /* of records before events, for that event */
+  size_t matched;      /* number of ranges for which the last event was added */
+  bool is_partial;     /* the last event was not added for all ranges that contain its key */
+  size_t lookups;      /* of previous records, for the last event */
   size_t most_bytes;   /* of the range with the most bytes of records; SIZE_MAX if one is long */
 } kw_walk;
 

@@ -32,9 +32,9 @@ struct kw_watch_group {
   kw_watched **found; /* result of the last match */
   size_t n_found;
   size_t cap_found;
-  size_t most_found;
-  bool is_partial; /* there are more */
-  size_t n;        /* watchers */
+  size_t most_found; /* limit of the last match */
+  bool is_partial;   /* the last match has reached that limit, and there are more ranges */
+  size_t n;          /* number of watchers */
   uint64_t seed;
 };
 

@@ -11,7 +11,7 @@
  *
  * The ranges of one stem form an interval tree: a balanced tree in the order of (key, end), in which each node knows
  * the farthest end below it. Each range that contains a key is found in O(log n). Most often a stem has one range, and
- * a key without a watcher ends at a tag of the hash table.
+ * the lookup of a key without a watcher ends at a tag of the hash table.
  */
 #ifndef KW_WATCH_WATCH_GROUP_H
 #define KW_WATCH_WATCH_GROUP_H

@@ -22,8 +22,8 @@ typedef struct kw_watched_table {
 /* Frees the table's memory, not the watched ranges. */
 void kw_watched_table_drop(kw_watched_table *table);
 
-/* Returns the watched range that is filed under `bytes`, or NULL. `hash` is the hash of the bytes, made as that of
- * kw_watched. */
+/* Returns the watched range that is filed under `bytes`, or NULL. `hash` is the hash of the bytes, made like
+ * kw_watched.hash. */
 kw_watched *kw_watched_table_find(const kw_watched_table *table, kw_slice bytes, uint32_t hash);
 
 /* Makes room for one more watched range, so that the next add cannot fail. Returns false if memory is short. */
@@ -32,7 +32,7 @@ bool kw_watched_table_reserve(kw_watched_table *table);
 /* Adds a watched range. There must be room, and no range may be filed under the same bytes. */
 void kw_watched_table_add(kw_watched_table *table, kw_watched *watched);
 
-/* Removes a watched range, which must be in the table. Gives room back once little of it is in use. */
+/* Removes a watched range, which must be in the table. Shrinks a table that is mostly unused, if there is memory. */
 void kw_watched_table_remove(kw_watched_table *table, const kw_watched *watched);
 
 /* Puts `other`, with the same bytes and hash, into the slot of `watched`. */

@@ -23,7 +23,8 @@ kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range) {
 
 /* {====== Places ====== */
 
-/* A synced watcher is about to leave the watch group: it does not get what the walk has. */
+/* Removes a synced watcher, which is about to leave the watch group, from the walk. It gets none of the walk's
+ * events. */
 static void leave_walk(kw_hub *hub, const kw_watcher *watcher) {
   bool is_last =
       watcher->next == NULL && (hub->next_watcher == watcher || watcher->watched->first == watcher);
@@ -95,7 +96,7 @@ void kw_watcher_enter_refused(kw_hub *hub, kw_watcher *watcher) {
 
 /* }====== */
 
-/* True if two watchers seem to have been refused the same batch, which an outlet would hold once for both. */
+/* True if two watchers seem to have been refused the same batch, whose bytes an outlet counts once for both. */
 static bool is_alike(const kw_watcher *watcher, const kw_watcher *other) {
   return other != NULL && watcher->next_rev == other->next_rev && watcher->needs == other->needs;
 }
@@ -114,8 +115,8 @@ void kw_watcher_unblock(kw_outlet *outlet) {
   }
 }
 
-/* Fails a watcher with an item that says why. Returns false if there is no memory for the item: the watcher lags. A
- * closed outlet gets no item. */
+/* Fails a watcher with an item that says why. A closed outlet gets no item. Returns false if there is no memory for the
+ * item: the watcher then lags. */
 static bool fail_with(kw_hub *hub, kw_watcher *watcher, kw_item item) {
   kw_watcher_leave(hub, watcher);
   if (kw_outlet_is_open(watcher->outlet) && !kw_outlet_push(watcher->outlet, &item)) {
@@ -127,8 +128,8 @@ static bool fail_with(kw_hub *hub, kw_watcher *watcher, kw_item item) {
   return true;
 }
 
-/* The revision is the one after a gap if the watcher begins in the gap. next_rev 0 is before every event, so the next
- * step that looks at the watcher fails it again. */
+/* If the watcher begins in a gap, the item's revision is the first one after the gap. next_rev 0 is before every event,
+ * so the next step that looks at the watcher fails it again. */
 void kw_watcher_fail_compacted(kw_hub *hub, kw_watcher *watcher) {
   int64_t next = kw_store_first_event_from(hub->store, watcher->next_rev);
   if (next == watcher->next_rev) next = kw_store_first_event(hub->store);

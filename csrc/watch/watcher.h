@@ -18,8 +18,7 @@
  *
  * A watcher is in one place at a time: in a watch group while it is synced, in the hub's list while it is lagging, in
  * its outlet's list while it is blocked, in no list after it has failed. A step that catches up chooses some lagging
- * watchers: they leave the hub's list for a watch group of their own, until a later step, if not the same, has served
- * them.
+ * watchers: they leave the hub's list for a separate watch group, until this step or a later one has served them.
  */
 #ifndef KW_WATCH_WATCHER_H
 #define KW_WATCH_WATCHER_H
@@ -54,7 +53,7 @@ struct kw_watcher {
 
   kw_watcher *next;  /* in its watched range or list */
   kw_watcher **prev; /* the pointer there that points to this watcher */
-  kw_link early; /* in its outlet's list of watchers that begin later; alone if it is not there */
+  kw_link early;     /* in its outlet's list of watchers that begin later, or in no list */
 
   uint8_t state; /* kw_watcher_state */
   bool no_put : 1;
@@ -63,11 +62,11 @@ struct kw_watcher {
   bool progress : 1;      /* wants periodic progress */
   bool got_events : 1;    /* has got an event since the last round of progress */
   bool was_refused : 1;   /* in the current walk: its batch was not queued */
-  bool is_unreadable : 1; /* in the current walk: a record that it needs is damaged */
-  bool begins_later : 1;  /* was started at a revision that did not exist yet */
-  bool fragment : 1;      /* for its reader: large batches may be split on the wire */
-  uint32_t queued;        /* its items in the outlet */
-  uint32_t needs;         /* bytes that the batch refused last needs, or KW_NEEDS_ALL */
+  bool is_unreadable : 1; /* in the current walk: a record that it needs, or may need, is damaged */
+  bool begins_later : 1; /* was started at a revision that did not exist then; false once it lags */
+  bool fragment : 1;     /* for its reader: large batches may be split on the wire */
+  uint32_t queued;       /* its items in the outlet */
+  uint32_t needs;        /* bytes that the batch refused last needs, or KW_NEEDS_ALL */
   uint32_t key_len;
   uint32_t end_len;
   uint8_t bytes[]; /* the key and the end of its range */

@@ -386,7 +386,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
 
     it("sends GOAWAY at once", function()
       expect_next({ "sequence", { "settings", {} }, { "goaway", "internal_error", 0, "no\nway" } },
-        "the server goes away: INTERNAL_ERROR, no?way")
+        "the server has sent GOAWAY: INTERNAL_ERROR, no?way")
     end)
 
     it("closes after each request: another server is used", function()
@@ -473,7 +473,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       assert.equal("v", assert(client:get("a")).value)
       client = connect(peer.url, { timeout = PATIENT, keepalive = 0.01, keepalive_timeout = 0.01 })
       peer:behave { ["*"] = { "silent" } }
-      expect_error("unavailable", "the server does not answer to a PING", client:put("a", "b"))
+      expect_error("unavailable", "the server does not answer a PING", client:put("a", "b"))
       peer:behave(GOOD)
       expect_recovery(client)
     end)

@@ -58,8 +58,8 @@ describe("a connection says that it ends because", function()
     assert.equal("the client closed the connection", why_after(""))
   end)
 
-  it("the client goes away", function()
-    assert.equal("the client goes away: NO_ERROR", why_after(h2.hello() .. h2.goaway(0, "no_error")))
+  it("the client has sent GOAWAY", function()
+    assert.equal("the client has sent GOAWAY: NO_ERROR", why_after(h2.hello() .. h2.goaway(0, "no_error")))
   end)
 
   it("the client violates HTTP/2", function()
@@ -84,7 +84,7 @@ describe("a connection says that it ends because", function()
       end
     end
     assert.equal("the client has not begun to speak HTTP/2 in time", (select(4, silent:state())))
-    assert.equal("the client does not answer to a PING", (select(4, mute:state())))
+    assert.equal("the client does not answer a PING", (select(4, mute:state())))
     silent:close()
     mute:close()
   end)
