@@ -414,7 +414,7 @@ describe("the file of a cache", function()
     await(function()
       if not file.is_writing then last = store:put("/a/last", tostring(keywatch.now())) end
       keywatch.sleep(0)
-      return file.is_holding
+      return file.is_gathering
     end)
     if last then assert(cache:wait_for(last.revision, PATIENCE)) end
     client:close()

@@ -120,9 +120,9 @@ describe("a client's cache", function()
 
   it("has a small age while the server confirms it, even without changes", function()
     cache:sync(PATIENCE)
-    local heard_at, revision = cache.feed:last_heard(), cache:status().revision
+    local confirmed_at, revision = cache.feed:last_confirmed(), cache:status().revision
     keywatch.sleep(0.01)
-    while cache.feed:last_heard() == heard_at do
+    while cache.feed:last_confirmed() == confirmed_at do
       for call in pairs(client.transport.watch_calls.calls) do call.inspect_at = 0 end -- as ten seconds later
       client.transport:look_at_all()
       keywatch.sleep(0.01)
@@ -353,7 +353,7 @@ describe("a client's cache", function()
     end }
     for i = 1, 5 do
       store:put("/a/x", tostring(i))
-      cache.feed.is_stirred = true -- so that the transport's poll of its feeds calls the hook
+      cache.feed.must_look_again = true -- so that the transport's poll of its feeds calls the hook
       client.transport:poll()
       while calls_of_hook < i do turn() end
     end

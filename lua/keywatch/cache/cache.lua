@@ -97,8 +97,8 @@ function cache_methods:is_ready()
   return has_content(self)
 end
 
---- Returns the deadline of a wait for content; nil: none. All caches of a client wait once for a silent server, if the
--- timeout is not the caller's, or the whole process waits.
+--- Returns the deadline of a wait for content; nil: none. A timeout of the caller counts from now. Any other timeout,
+-- and every timeout if the driver limits all waits (`patience`), counts once for all caches of a client.
 local function content_deadline(cache, timeout, default)
   local d = driver.get()
   local patience = d.patience and d.patience()
@@ -107,7 +107,8 @@ local function content_deadline(cache, timeout, default)
   return seconds and cache.feed:content_deadline(seconds)
 end
 
---- Waits until the cache has content. Returns true, or nil and an error. Without a timeout the cache's timeout applies.
+--- Waits until the cache has content. Returns true, or nil and an error. Without a timeout the option `timeout` of the
+-- cache applies, if it was given.
 function cache_methods:wait_ready(timeout)
   check.timeout(timeout, "wait_ready")
   local err = closed_error(self)
@@ -141,28 +142,28 @@ local function revision_of(cache)
   return has_content(cache) and cache.replica:status().revision or 0
 end
 
---- Lets the tables of a list follow the replica, and puts those with more to read back into the list. Returns nil, or
--- the error that was raised: by the replica, if a finalizer polls during a call of the replica.
-local function follow_all(cache, all)
+--- Lets some followers follow the replica. Those whose tables are still in use are added to cache.followers. Returns
+-- nil, or the error that was raised: by the replica, if a finalizer polls during a call of the replica.
+local function follow_all(cache, followers)
   local raised
-  for _, one in ipairs(all) do
-    local ok, goes_on = true, not cache.end_error
-    if goes_on then ok, goes_on = pcall(one.follow, one, cache) end
+  for _, follower in ipairs(followers) do
+    local ok, continues = true, not cache.end_error
+    if continues then ok, continues = pcall(follower.follow, follower, cache) end
     if not ok then
-      raised = goes_on
-      one:listen(cache)
+      raised = continues -- the error
+      follower:listen(cache)
     end
-    if cache.end_error then one:close() elseif goes_on then table.insert(cache.followers, one) end
+    if cache.end_error then follower:close() elseif continues then table.insert(cache.followers, follower) end
   end
   return raised
 end
 
---- Lets the only table of a cache follow, which has no hook. Returns true if no more has to follow.
-local function follow_plain(cache, one)
+--- Lets the only follower of a cache follow, whose table has no hook. Returns false if follow_all must be called.
+local function follow_plain(cache, follower)
   cache.is_following, cache.has_more = true, false
-  local ok, goes_on = pcall(one.follow, one, cache)
+  local ok, continues = pcall(follower.follow, follower, cache)
   cache.is_following = false
-  return ok and goes_on and not cache.has_more and not cache.end_error
+  return ok and continues and not cache.has_more and not cache.end_error
 end
 
 --- Lets the tables follow. A hook may open and close tables and the cache. If a hook or a finalizer causes more
@@ -190,7 +191,7 @@ end
 
 --- Waits until the content has reached a revision, or is no longer that of `replica`, if given. With is_strict the
 -- error is "unsupported" if that may take long. Returns the revision of the content, or nil and an error.
-local function come_to(cache, target, deadline, is_strict, replica)
+local function reach(cache, target, deadline, is_strict, replica)
   local err = closed_error(cache)
   if err then return nil, err end
   local revision = revision_of(cache)
@@ -210,7 +211,7 @@ function cache_methods:wait_for(revision, timeout)
   local is_whole = type(revision) == "number" and revision >= 0 and revision % 1 == 0
   check.argument(is_whole, 1, "wait_for", "revision", revision)
   check.timeout(timeout, "wait_for", 2)
-  return check.results(come_to(self, revision, driver.deadline_of(timeout), false))
+  return check.results(reach(self, revision, driver.deadline_of(timeout), false))
 end
 
 --- Waits until the cache has every change that the server had at the call. Returns that revision of the server, or nil
@@ -222,7 +223,7 @@ local function sync(cache, deadline)
     local target, failed = cache.feed:server_revision(deadline)
     if not target then return nil, failed end
     local replica = cache.replica
-    local revision, late = come_to(cache, target, deadline, true, replica)
+    local revision, late = reach(cache, target, deadline, true, replica)
     if not revision then return nil, late end
     if cache.replica == replica then return target end
   end
@@ -266,7 +267,7 @@ local function store_for(cache, opts)
   local deadline = opts.deadline or driver.deadline_of(opts.timeout) or cache.feed:deadline()
   local ok, failed
   if opts.consistent then ok, failed = sync(cache, deadline) else ok = true end
-  if ok and opts.min_revision then ok, failed = come_to(cache, opts.min_revision, deadline, true) end
+  if ok and opts.min_revision then ok, failed = reach(cache, opts.min_revision, deadline, true) end
   if ok then return cache.replica, without_own(opts) end
   if failed.code == "unsupported" then return cache.owner, without_own(opts, deadline) end
   if failed.code == "timeout" then failed = core.new_error("deadline_exceeded") end
@@ -298,7 +299,8 @@ function cache_methods:range(key, opts)
   return result
 end
 
---- Returns an iterator over the kvs of a range, all of one revision. Raises an error if the cache has no content.
+--- Returns an iterator over the kvs of a range, all of one revision. Raises an error if the cache has no content, or
+-- none that is as new as the options require.
 function cache_methods:each(key, opts)
   opts = check.options(opts, "each")
   check.some(opts, "each", READ_OPTIONS)
@@ -315,7 +317,7 @@ function cache_methods:each(key, opts)
   end
 end
 
---- Returns the options of a watch for the replica, and its option slow_after. Raises if that is wrong.
+--- Returns the options of a watch for the replica, and its option slow_after. Raises if slow_after is invalid.
 local function watch_options(cache, opts)
   local after = opts.slow_after
   if after == nil then return opts, cache.slow_after end
@@ -370,7 +372,7 @@ function cache_methods:status()
   }
 end
 
---- Returns a plain table, key to value, that mirrors the content of the cache.
+--- Returns a plain table, key to value, that mirrors the content of the cache; or nil and an error.
 function cache_methods:table(opts)
   local target, follower = tables.new(self, opts, follow_tables)
   local err = closed_error(self)
@@ -423,7 +425,7 @@ local OPTIONS = {
   file = "path", file_delay = "0 seconds or more", timeout = "0 seconds or more",
 }
 local FILE_DELAY, TIMEOUT = 1, 1 -- seconds
-local IDLE_BYTES = 1024 * 1024 -- of history, without watches and reads that need more: thousands of small events
+local IDLE_BYTES = 1024 * 1024 -- of history while no watch or read needs more: thousands of small events
 
 --- Called by the feed after each change. There may be content now.
 local function on_change(cache)
@@ -476,12 +478,12 @@ local function new(owner, space, prefix, opts, replica, is_whole)
     range_end = key_order.prefix_end(outer),
     history = opts.history,
     slow_after = opts.slow_after,
-    timeout = opts.timeout, -- of the first content; nil: not given
+    timeout = opts.timeout, -- seconds that a reader waits for the first content; nil: not given
     replica = replica,
     is_whole = is_whole,   -- the replica has only the keys of the cache, and belongs to the cache
     watches = setmetatable({}, { __mode = "k" }), -- as keys: the local watches
-    followers = {},        -- of the tables
-    is_following = false,  -- the tables are following; has_more: and will once more
+    followers = {},        -- the followers of the tables
+    is_following = false,  -- the tables are following; has_more: they follow once more after that
     feed = nil,
     is_loaded = not is_whole,
     end_error = nil,       -- the error that the cache has ended with

@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 --- content_file: the last known content of a client's cache, in a file.
 --
---   CLEAN --- the content changes ---> DUE --- the delay is over ---> HOLDING --- all keys are gathered ---> WRITING
---     ^                                 ^                                |                                    |  |
---     |                                 +--- a pause, if that fails -----+------------------------------------+  |
+--   CLEAN --- the content changes ---> DUE --- the delay ends ---> GATHERING --- all keys are gathered ---> WRITING
+--     ^                                 ^                              |                                     |  |
+--     |                                 +--- a pause, if that fails ---+-------------------------------------+  |
 --     +----------------------------------- the thread has ended ------------------------------------------------+
 --
 -- The core writes the file, in a thread: see csrc/store/content_writer.h. The feed of the cache polls the object, which
--- gathers the keys in steps, and never waits, except in `close` and in virtual time, in which threads have no time. The
--- first failure is logged, and the next success.
+-- gathers the keys in steps, and never waits, except in `close` and in virtual time, which does not pass while a thread
+-- works. The first failure is logged, and the next success.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -34,27 +34,27 @@ end
 --- Loads the content of the file into an empty replica. Returns the cluster of the content, and the time of day at
 -- which the server had it; or nil. An unusable file is logged, and a missing one is not.
 function file_methods:load(replica, key, range_end)
-  local cluster, heard_at = inner.load_content(replica, self.path, key, range_end)
+  local cluster, confirmed_at = inner.load_content(replica, self.path, key, range_end)
   if cluster then
     self.saved_revision = inner.changed_revision(replica)
-    return cluster, heard_at
+    return cluster, confirmed_at
   end
-  local err = heard_at -- the error
+  local err = confirmed_at -- the error
   if err.code ~= "not_found" then say(self, "warn", err.message .. ": its content is not used") end
 end
 
---- Makes the next write begin a new file: the content is that of another replica.
+--- Makes `poll` write the content again, and drops the keys that were gathered: the content is that of another replica.
 function file_methods:forget()
   self.saved_revision = nil
-  if not self.is_holding then return end
+  if not self.is_gathering then return end
   local writer = self.writer
-  self.is_holding, self.writer = false, nil
+  self.is_gathering, self.writer = false, nil
   writer:close()
 end
 
 --- Notes that a write has failed, and repeats it after a pause.
 local function fail(self, err, now)
-  self.saved_revision, self.is_holding, self.due_at = nil, false, now + math.max(PAUSE, self.delay)
+  self.saved_revision, self.is_gathering, self.due_at = nil, false, now + math.max(PAUSE, self.delay)
   if self.has_failed then return end
   self.has_failed = true
   say(self, "warn", err.message)
@@ -74,27 +74,27 @@ local function finish(self, err, now)
 end
 
 --- Begins to write the content of a replica. `content` describes the content: { replica =, key =, range_end =,
--- cluster =, heard_at = }, with the time of day.
+-- cluster =, confirmed_at = the time of day at which the server had it }.
 local function begin(self, content, now)
   local revision = inner.changed_revision(content.replica)
   if self.writer == nil then self.writer = core.content_writer(self.path) end
   if not self.writer then return fail(self, core.new_error("out_of_memory"), now) end
   self.saved_revision, self.due_at, self.began_at = revision, nil, now
   local ok, err = inner.write_content(content.replica, self.writer, content.key, content.range_end,
-    content.cluster, content.heard_at)
+    content.cluster, content.confirmed_at)
   if not ok then return fail(self, err, now) end
-  self.is_holding = true
+  self.is_gathering = true
 end
 
 --- Gathers at most `most` keys, and begins the thread after the last one.
-local function hold(self, replica, most, now)
-  if not self.is_holding then return end
+local function gather(self, replica, most, now)
+  if not self.is_gathering then return end
   if self.tries >= STEPPED then most = ALL end
   local is_writing, err = inner.hold_content(replica, self.writer, most)
   if is_writing then
-    self.is_holding, self.is_writing, self.tries = false, true, 0
+    self.is_gathering, self.is_writing, self.tries = false, true, 0
   elseif err and err.code == "compacted" then
-    self.is_holding, self.saved_revision, self.due_at, self.tries = false, nil, now, self.tries + 1
+    self.is_gathering, self.saved_revision, self.due_at, self.tries = false, nil, now, self.tries + 1
   elseif err then
     fail(self, err, now)
   end
@@ -112,7 +112,7 @@ end
 
 --- True if the file must be notified of the next change: no write is due or running.
 function file_methods:is_clean()
-  return not (self.due_at or self.is_holding or self.is_writing)
+  return not (self.due_at or self.is_gathering or self.is_writing)
 end
 
 --- Does the due work. describe() returns the content as in `begin`, and is called if the content has to be written.
@@ -121,15 +121,15 @@ function file_methods:poll(now, replica, describe)
   if self.is_closed then return nil end
   local is_virtual = driver.get().carry ~= nil
   if not look(self, false, now) then return LOOK_AGAIN end
-  if not self.is_holding then
+  if not self.is_gathering then
     if inner.changed_revision(replica) == self.saved_revision then return nil end
     self.due_at = self.due_at or math.max(now + self.delay, self.rest_until)
     if now < self.due_at then return self.due_at - now end
     begin(self, describe(), now)
   end
-  hold(self, replica, is_virtual and ALL or STEP, now)
+  gather(self, replica, is_virtual and ALL or STEP, now)
   if not look(self, is_virtual, now) then return LOOK_AGAIN end
-  return self.is_holding and 0 or self.due_at and math.max(0, self.due_at - now)
+  return self.is_gathering and 0 or self.due_at and math.max(0, self.due_at - now)
 end
 
 --- Writes unwritten changes, waits for that, and ends. `describe` is as in poll; nil if the content is not from a
@@ -139,14 +139,14 @@ function file_methods:close(now, replica, describe)
   self.is_closed = true
   local ok, err = pcall(function()
     look(self, true, now)
-    if not describe or not self.is_holding and inner.changed_revision(replica) == self.saved_revision then return end
+    if not describe or not self.is_gathering and inner.changed_revision(replica) == self.saved_revision then return end
     self:forget()
     begin(self, describe(), now)
-    hold(self, replica, ALL, now)
+    gather(self, replica, ALL, now)
     look(self, true, now)
   end)
   if self.writer then self.writer:close() end
-  if not ok then log.warn("%s", "the content of a cache was not written: " .. errors.text_of(err)) end
+  if not ok then say(self, "warn", "was not written: " .. errors.text_of(err)) end
 end
 
 --- Returns the file of a cache of a prefix, which is neither read nor written yet. A change is written after `delay`
@@ -161,7 +161,7 @@ local function new(path, delay, prefix)
     due_at = nil,         -- when the next write begins
     began_at = 0,         -- when the last write began
     rest_until = 0,       -- the earliest time of the next write
-    is_holding = false,
+    is_gathering = false,
     is_writing = false,
     tries = 0,            -- how often a compaction has ended the gathering of keys
     has_failed = false,   -- the failure was logged

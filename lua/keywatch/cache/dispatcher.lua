@@ -25,7 +25,7 @@ local watches = require "keywatch.watch.watch"
 local pcall = pcall
 local test, index_text, compute = selectors.test, selectors.index_text, driver.compute
 
-local ITEM_BYTES = 200 -- memory of an item beside the value and the previous value
+local ITEM_BYTES = 200 -- memory of an item without the value and the previous value
 local DECODED = 5      -- memory of a value and its object, relative to the value
 
 local dispatcher_methods = {}
@@ -79,7 +79,8 @@ local function leave_behind(entry, revision)
   entry.arrival:set()
 end
 
---- Puts an item into the queue of an entry, unless the entry has begun after it.
+--- Puts an item into the queue of an entry, unless the entry begins later, was removed, or was left behind. An item
+-- that does not fit leaves the entry behind.
 local function push(entry, item)
   if entry.is_behind or entry.is_removed or item.revision <= entry.floor then return end
   if entry.bytes + item.bytes > entry.max_bytes then return leave_behind(entry, item.revision) end
@@ -87,7 +88,7 @@ local function push(entry, item)
   entry.arrival:set()
 end
 
---- Begins an entry after a revision: what the queue has of earlier ones is dropped.
+--- Makes an entry begin after a revision: drops the items up to that revision.
 local function set_floor(entry, revision)
   entry.floor = revision
   while entry.first <= entry.last and entry.items[entry.first].revision <= revision do drop_first(entry) end
@@ -123,7 +124,7 @@ local function insert(members, entry)
   members.entries[#members.entries + 1] = entry
 end
 
---- Rebuilds the lists of members, without the entries that were removed. A loop over the old lists continues there.
+--- Replaces the members by new lists without the removed entries. A loop over the old lists continues in them.
 local function sweep(self)
   local members = new_members()
   for _, entry in ipairs(self.members.entries) do
@@ -184,14 +185,15 @@ local function for_all(self, fn, ...)
   end
 end
 
---- Gives a change that has no place in the index to all entries. Each object watch filters it itself.
+--- Adds a change that the index cannot assign to the queues of all entries. Each object watch filters it itself.
 local function offer_to_all(self, change, record, bytes)
   for_all(self, push, { change = change, record = record, revision = change.mod_revision, bytes = bytes })
 end
 
---- Returns the record of a change.
+--- Returns the record of a change: the new and the previous object, or why a value has none. An object watch may take
+-- the objects when is_dispatched is true: no other entry tests them then.
 local function record_of(self, change)
-  local record = { new = nil, old = nil, new_trouble = nil, old_trouble = nil, is_settled = false }
+  local record = { new = nil, old = nil, new_trouble = nil, old_trouble = nil, is_dispatched = false }
   if change.type == "put" then record.new, record.new_trouble = decode(self, change.value) end
   if change.prev then record.old, record.old_trouble = decode(self, change.prev.value) end
   return record
@@ -215,7 +217,7 @@ local function dispatch(self, change)
       if old_text and old_text ~= text then offer(self, index.lists[old_text], change, record, bytes, text) end
     end
   end
-  record.is_settled = true
+  record.is_dispatched = true
 end
 
 --- Queues a bookmark for an entry that wants bookmarks, in place of an earlier bookmark in the queue.
@@ -242,7 +244,7 @@ local function fail(self, err)
   self.watch:close()
 end
 
---- Takes everything that has arrived.
+--- Takes and distributes all events that have arrived.
 local function work(self)
   local watch = self.watch
   while not self.failure do
@@ -266,18 +268,18 @@ end
 -- call check again.
 function dispatcher_methods:pump()
   if self.is_working then
-    self.is_stirred = true
+    self.must_look_again = true
     return
   end
   self.is_working = true
   repeat
-    self.is_stirred = false
+    self.must_look_again = false
     local ok, err = pcall(work, self)
-    if not ok then -- such as a lack of memory
+    if not ok then -- for example out of memory
       self.is_working = false
       error(err, 0)
     end
-  until not self.is_stirred or self.failure
+  until not self.must_look_again or self.failure
   self.is_working = false
   if self.has_refused then
     self.has_refused = false
@@ -309,9 +311,9 @@ end
 
 -- }======
 
--- {====== Taking part ======
+-- {====== Adding and removing entries ======
 
---- Adds an entry for an object watch, which has reserved its place. The entry gets later changes. `fields`:
+--- Adds an entry for an object watch. `new` or `reserve` was called for it. The entry gets later changes. `fields`:
 -- requirement, labels, fields, arrival (its event), max_bytes, wants_bookmarks.
 function dispatcher_methods:add(fields)
   local entry = {
@@ -324,7 +326,7 @@ function dispatcher_methods:add(fields)
     wants_bookmarks = fields.wants_bookmarks,
     floor = self.revision,
     items = {}, first = 1, last = 0,
-    bytes = 0,                -- of the queue
+    bytes = 0,                -- memory of the queued items
     most = 0, most_bytes = 0, -- high-water marks of the queue
     is_behind = false, resume = nil,
     is_removed = false,
@@ -355,21 +357,21 @@ function dispatcher_methods:unregister()
   if next(found) == nil then registry[codec] = nil end
 end
 
---- Returns the dispatcher for keys, of which `id` is the text, and a codec; or nil.
+--- Returns the dispatcher for a codec and the keys that the text `id` identifies; or nil.
 local function find(registry, id, decode_value)
   local found = registry[decode_value or "none"]
   return found and found[id]
 end
 
---- Reserves a place for an entry: from now on the dispatcher does not end for lack of entries. Atomic.
+--- Counts an entry that will be added, so that the dispatcher does not end before. Atomic.
 local function reserve(self)
   self.count = self.count + 1
 end
 
 -- }======
 
---- Returns a dispatcher for the changes of a watch after its `revision`. The dispatcher has a place reserved for one
--- entry. Until it ends, find(registry, id, decode_value) returns it.
+--- Returns a dispatcher for the changes of a watch after its `revision`. One entry is counted, as by `reserve`. Until
+-- the dispatcher ends, find(registry, id, decode_value) returns it.
 local function new(watch, decode_value, registry, id)
   local self = setmetatable({
     watch = watch,
@@ -378,14 +380,14 @@ local function new(watch, decode_value, registry, id)
     id = id,
     members = new_members(),
     removed = 0,            -- entries that were removed, and are still among the members
-    count = 1,              -- entries that were not, and places that are reserved
+    count = 1,              -- entries that were not removed, with those that were reserved
     revision = watch.revision, -- everything up to it was distributed
     last_change = watch.revision, -- the revision of the last change, or the one before its start
     memory = {},            -- of transition.correct
     failure = nil,          -- the error that the dispatcher has ended with
     waiters = 0,            -- object watches that wait
     is_working = false,
-    is_stirred = false,     -- pump was called while it worked
+    must_look_again = false,     -- pump was called while it worked
     has_refused = false,    -- an item was requested while its revision was being distributed
     counts = { changes = 0, decoded = 0, tested = 0 },
   }, dispatcher_mt)

@@ -4,7 +4,7 @@
 --             all pages have arrived              the history is gone, or another one
 --   READING ----------------------> FOLLOWING ------------------------------------------> READING
 --      |   ^                            |
---      |   | the pause is over          | the server refuses
+--      |   | the pause ends             | the server refuses
 --      v   |                            |
 --     PAUSED <--------------------------+            CLOSED: the cache or its client is closed
 --
@@ -37,16 +37,18 @@ local staleness = require "keywatch.cache.staleness"
 local RANGE = "/etcdserverpb.KV/Range"
 local inner = core.inner
 local FIRST_PAGE, LARGEST_PAGE = 1000, 10000 -- kvs
-local PAGE_BYTES, PAGE_SHARE = 512 * 1024, 1 / 32 -- of a page; and of the read bytes: large blocks leave holes
+-- A page has about PAGE_BYTES, or this share of all bytes that were read before it, if that is more. Larger blocks
+-- would fragment the memory.
+local PAGE_BYTES, PAGE_SHARE = 512 * 1024, 1 / 32
 local ASK_AGAIN = 0.1 -- seconds: servers drop requests for progress while any watch of the call is behind
-local MAX_RESTARTS = 3 -- in a row, as the pages come over several connections
+local MAX_RESTARTS = 3 -- in a row, because pages have arrived over several connections
 local STABLE = 5      -- seconds: the end of a watch that has lasted this long is not a failure
 local ASKS = 5        -- unanswered progress requests, after which watches that may delay it move to other calls
 local TOGETHER = 60   -- seconds in which caches of a client notice that their server was replaced
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
 local IS_BUSY = "is in the middle of a call, and a finalizer has to wait" -- raised by the core
 
-local last_number = 0 -- of all feeds of the program
+local last_number = 0 -- the number of the last feed of this process
 
 local feed_methods = {}
 local feed_mt = { __index = feed_methods }
@@ -69,7 +71,7 @@ local function ask_page(self)
   if self.phase ~= "reading" then return reads:cancel(read) end
   self.read = read
   self.transport:look_again() -- it may have polled its reads before
-  if read.is_done then self.is_stirred = true end -- it was done before the feed had it
+  if read.is_done then self.must_look_again = true end -- it was done before the feed had it
 end
 
 --- Begins to read the range. `why` is the error that made that necessary, or nil the first time.
@@ -111,17 +113,17 @@ local function end_with_client(self)
   self.hooks.on_end(self.cache, errors.closed("client"))
 end
 
---- Begins to follow the events after the revision of the pages. `heard_at` is the time at which the server had them.
-local function begin_following(self, revision, heard_at)
+--- Begins to follow the events after the revision of the pages. The server had the pages at the time `confirmed_at`.
+local function begin_following(self, revision, confirmed_at)
   local tag = self.watch_calls:new_tag()
   local object = core.subscription(tag, self.key, { range_end = self.range_end, progress = true })
   object:begin(revision, self.cluster, true)
   inner.feed_from(self.cache.replica, object)
   if self.phase == "closed" then return object:close() end
   self.phase, self.trouble, self.why, self.since = "following", nil, nil, driver.get().now()
-  self.tag, self.core, self.heard_at = tag, object, heard_at
+  self.tag, self.core, self.confirmed_at = tag, object, confirmed_at
   self.is_synced, self.is_from_file, self.fall_back_at = true, false, nil
-  self.call, self.has_own_call, self.is_full, self.doubt = nil, false, false, nil
+  self.call, self.has_own_call, self.is_full, self.mismatch = nil, false, false, nil
   self.watch_calls:add(self)
   self.transport:look_again()
   if self.phase == "closed" then self.watch_calls:forget(self) end
@@ -136,10 +138,10 @@ local function report_history(self, why)
     (why.message:gsub("^keywatch: ", "")))
 end
 
---- Moves the received pages into the replica, as much as a turn may. The first pages are its base. Later ones are
+--- Moves the received pages into the replica, as many as one turn may. The first pages are its base. Later ones are
 -- merged with its content, unless they have another history. Returns true; false, if another turn must continue; nil
--- and an error; or nil alone if the pages must be read again, because they were requested before the content of the
--- file was loaded, which may be newer.
+-- and an error; or only nil, if the pages must be read again: they were requested before the content of the file was
+-- loaded, which may be newer.
 local function use_state(self)
   if not self.cluster then return inner.load(self.cache.replica, self.state) end
   local is_other = self.why and OTHER_HISTORY[self.why.code] or self.cluster ~= self.page_cluster
@@ -236,28 +238,28 @@ local function fail(self, code, text)
   pause(self, err)
 end
 
---- Moves what the core has left to the replica. Returns true if the server was heard, or nil if the feed no longer
--- follows.
+--- Moves the events that the core has not moved to the replica. Returns whether the server has confirmed the content,
+-- or nil if the feed no longer follows.
 local function move(self, object)
-  local has_heard = false
+  local is_confirmed = false
   repeat
     local n, more, is_answer = inner.feed(self.cache.replica, object)
     if self.phase ~= "following" then return nil end
     if not n then return fail(self, more.code, more.message) end
-    has_heard = has_heard or is_answer
+    is_confirmed = is_confirmed or is_answer
     if self.is_full then self.watch_calls:resume(self) end
   until not more
-  return has_heard
+  return is_confirmed
 end
 
 --- Moves received events, and handles a failure after them. The state is checked first: nothing comes after a failure.
 local function follow(self)
-  local object, doubt = self.core, self.doubt
-  if doubt then return fail(self, doubt) end
+  local object, mismatch = self.core, self.mismatch
+  if mismatch then return fail(self, mismatch) end
   local has_failed = object:state() == "failed"
-  local has_heard = move(self, object)
-  if has_heard == nil or self.phase ~= "following" then return end
-  if has_heard then self.heard_at = driver.get().now() end
+  local is_confirmed = move(self, object)
+  if is_confirmed == nil or self.phase ~= "following" then return end
+  if is_confirmed then self.confirmed_at = driver.get().now() end
   if not has_failed then return end
   local kind, what, text = object:take()
   if kind == "compacted" then return fail(self, "compacted") end
@@ -299,7 +301,7 @@ end
 
 --- Makes the feed check its work once more, in the next turn.
 function feed_methods:look_again()
-  self.is_stirred = true
+  self.must_look_again = true
   self.transport:look_again()
 end
 
@@ -333,7 +335,7 @@ local function is_busy(err)
   return type(err) == "string" and err:find(IS_BUSY, 1, true) ~= nil
 end
 
---- Does what `notify` does, and wakes the callers that wait.
+--- Calls `notify`, and wakes the callers that wait.
 local function notify_all(self)
   local ok, err = pcall(notify, self)
   if self.changed then self.changed:set() end
@@ -348,16 +350,16 @@ end
 --- Does the due work until there is none. Called after each change.
 local function pump(self)
   if self.is_working then
-    self.is_stirred = true
+    self.must_look_again = true
     return
   end
   self.is_working = true
   have_polled(self)
   local ok, err
   repeat
-    self.is_stirred = false
+    self.must_look_again = false
     ok, err = pcall(work, self)
-  until not ok or not self.is_stirred or self.phase == "closed"
+  until not ok or not self.must_look_again or self.phase == "closed"
   self.is_working = false
   if not ok then -- a finalizer has polled the transport in the middle of a read of the replica
     self:look_again()
@@ -375,9 +377,9 @@ function feed_methods:on_news()
 end
 
 --- Returns when the server last confirmed the content, or nil.
-function feed_methods:last_heard()
-  local heard_at, later = self.heard_at, self.core and self.core:heard()
-  return later and (not heard_at or later > heard_at) and later or heard_at
+function feed_methods:last_confirmed()
+  local confirmed_at, later = self.confirmed_at, self.core and self.core:heard()
+  return later and (not confirmed_at or later > confirmed_at) and later or confirmed_at
 end
 
 -- {====== The file ======
@@ -389,7 +391,7 @@ local function content_of(self)
     key = self.key,
     range_end = self.range_end,
     cluster = self.cluster,
-    heard_at = math.max(0, math.floor(os.time() - (driver.get().now() - self:last_heard()))),
+    confirmed_at = math.max(0, math.floor(os.time() - (driver.get().now() - self:last_confirmed()))),
   }
 end
 
@@ -398,9 +400,9 @@ local function fall_back(self, now)
   local cluster, time_of_day = self.file:load(self.cache.replica, self.key, self.range_end)
   self.fall_back_at = nil
   if not cluster or self.phase == "closed" then return end
-  self.cluster, self.is_from_file, self.heard_at = cluster, true, now - math.max(0, os.time() - time_of_day)
+  self.cluster, self.is_from_file, self.confirmed_at = cluster, true, now - math.max(0, os.time() - time_of_day)
   self.is_before_file = self.phase == "reading"
-  self.staleness:begin_with_file(self.file.path, self.heard_at, present_trouble(self), now)
+  self.staleness:begin_with_file(self.file.path, self.confirmed_at, present_trouble(self), now)
   notify(self)
   if self.changed then self.changed:set() end
 end
@@ -419,8 +421,8 @@ local function poll_file(self, now)
   return self.file:poll(now, self.cache.replica, self.describe_content)
 end
 
---- Does what poll_file does. Does nothing if a finalizer polls the feed in the middle of that, or of other work. A
--- finalizer may also close the feed, and with it file and replica: resulting failures are ignored.
+--- Calls poll_file, unless a finalizer polls the feed in the middle of that call or of other work. A finalizer may also
+-- close the feed, and with it file and replica: resulting failures are ignored.
 local function tend_file(self, now)
   if self.is_tending or self.is_working then return nil end
   self.is_tending = true
@@ -438,8 +440,8 @@ end
 --- Logs when the content has become stale, or has caught up. Returns the seconds until the next call.
 local function poll_staleness(self, now)
   if now < self.stale_at then return self.stale_at - now end
-  local heard_at, later = self.page_at, self:last_heard()
-  if later and (not heard_at or later > heard_at) then heard_at = later end
+  local confirmed_at, later = self.page_at, self:last_confirmed()
+  if later and (not confirmed_at or later > confirmed_at) then confirmed_at = later end
   local call = self.phase == "following" and self.call or nil
   local wait = self.staleness:check(now, {
     phase = self.phase,
@@ -447,7 +449,7 @@ local function poll_staleness(self, now)
     is_trusted = call and call.connection.trusts_progress,
     is_open = self.phase == "following" and self.core:state() == "open",
     has_content = self.cache.is_loaded,
-    heard_at = heard_at,
+    confirmed_at = confirmed_at,
   })
   self.stale_at = now + wait
   return wait
@@ -461,8 +463,8 @@ end
 --- Called by the transport. Returns the seconds until it must be called again, or nil.
 function feed_methods:poll(now)
   local is_due = self.phase == "paused" and now >= self.retry_at or is_using(self)
-  if (self.is_stirred or is_due) and not self.is_working then pump(self) end
-  local wait = (self.is_stirred or is_using(self)) and 0 or nil
+  if (self.must_look_again or is_due) and not self.is_working then pump(self) end
+  local wait = (self.must_look_again or is_using(self)) and 0 or nil
   if self.phase == "paused" then wait = math.max(0, self.retry_at - now) end
   if self.phase ~= "closed" then wait = sooner(wait, poll_staleness(self, now)) end
   if self.file and self.phase ~= "closed" then wait = sooner(wait, tend_file(self, now)) end
@@ -519,8 +521,8 @@ end
 --- Returns the phase; the seconds since the server last confirmed the content, or nil; and the reason why the content
 -- is not being updated now, or nil.
 function feed_methods:describe()
-  local heard_at = self:last_heard()
-  return self.phase, heard_at and math.max(0, driver.get().now() - heard_at), present_trouble(self)
+  local confirmed_at = self:last_confirmed()
+  return self.phase, confirmed_at and math.max(0, driver.get().now() - confirmed_at), present_trouble(self)
 end
 
 --- True once the content has arrived from the server.
@@ -545,8 +547,8 @@ function feed_methods:await_synced(cache, deadline)
   end
 end
 
---- Returns the deadline of a wait for content that may take so many seconds. The first such wait counts them together
--- with the other feeds of the client.
+--- Returns the deadline of a wait for content that may take so many seconds. For the first wait they count from the
+-- moment at which the feeds of the client began to wait for a silent server.
 function feed_methods:content_deadline(seconds)
   local since = self.awaited_since
   self.awaited_since = nil
@@ -561,16 +563,16 @@ end
 --- Requests progress of the server, which moves the replica to the server's revision. One request in each period serves
 -- all waiters.
 local function ask_for_progress(self, target)
-  local now, heard_at = driver.get().now(), self:last_heard()
+  local now, confirmed_at = driver.get().now(), self:last_confirmed()
   if now < self.ask_at then return end
-  if heard_at ~= self.heard_before then self.heard_before, self.asks = heard_at, 0 end
+  if confirmed_at ~= self.asked_after then self.asked_after, self.asks = confirmed_at, 0 end
   self.ask_at, self.asks = now + ASK_AGAIN, self.asks + 1
   if self.asks % ASKS == 0 then self.watch_calls:move_others_away(self, target) end
   self.watch_calls:request_progress(self)
 end
 
 --- True if the cache has content of a revision, or of a later one.
-local function has_come(self, target)
+local function has_reached(self, target)
   return self.cache.is_loaded and (target == 0 or self.cache.replica:status().revision >= target)
 end
 
@@ -592,10 +594,10 @@ local function await_revision(self, cache, target, deadline, is_strict, replica)
   while true do
     local err = cache.end_error or self:error()
     if err then return err end
-    if has_come(self, target) or replica and cache.replica ~= replica then return nil end
+    if has_reached(self, target) or replica and cache.replica ~= replica then return nil end
     if deadline and d.now() >= deadline then
-      if self.fall_back_at then self:poll(d.now()) end -- both times may be over at once
-      return cache.end_error or not has_come(self, target) and core.new_error("timeout") or nil
+      if self.fall_back_at then self:poll(d.now()) end -- both times may have passed at once
+      return cache.end_error or not has_reached(self, target) and core.new_error("timeout") or nil
     end
     local look_at, is_untrusted = hasten(self, target)
     if is_untrusted and is_strict then return core.new_error("unsupported") end
@@ -627,7 +629,7 @@ local function await_following(self, deadline)
   while true do
     local err = self.cache.end_error or self:error()
     if err then return err end
-    if self.cache.is_loaded and self.phase == "following" and not self.doubt then return nil end
+    if self.cache.is_loaded and self.phase == "following" and not self.mismatch then return nil end
     if self.phase == "paused" and self.retry_at ~= asked then
       asked = self.retry_at
       local revision, why = self.asker:ask(deadline or self:deadline())
@@ -638,10 +640,11 @@ local function await_following(self, deadline)
   end
 end
 
---- Begins to read the content again: the server that has answered a read has another history.
-local function doubt(self, code)
+--- Fails the watch, so that the content is read again: the server that has answered a read has another history. `code`
+-- is "cluster_changed" or "regressed".
+local function note_mismatch(self, code)
   if self.phase ~= "following" then return end -- it is being read again already
-  self.doubt = code
+  self.mismatch = code
   pump(self)
 end
 
@@ -663,14 +666,15 @@ function feed_methods:server_revision(deadline)
     if not revision then return nil, cluster end -- the error
     if replica == self.cache.replica then
       if cluster == own and revision >= known then return revision end
-      doubt(self, cluster ~= own and "cluster_changed" or "regressed")
+      note_mismatch(self, cluster ~= own and "cluster_changed" or "regressed")
     end
   end
 end
 
 -- }======
 
---- Counts one more feed that waits for a silent server. Returns since when the feeds of the client wait.
+--- Notes that a feed begins to wait for the server. Returns the time at which the first of the client's feeds that wait
+-- has begun.
 local function begin_awaiting(self, now)
   local awaiting = self.transport.awaiting
   local first = awaiting[1]
@@ -704,28 +708,28 @@ local function new(cache, hooks, file, timeout)
     page = FIRST_PAGE,  -- kvs of the next page
     state = nil,        -- the pages that have arrived
     read = nil,         -- the requested page
-    read_bytes = 0,     -- of these pages
+    read_bytes = 0,     -- the bytes of the pages that have arrived
     is_complete = false, -- all pages have arrived, and are being used
-    is_before_file = false, -- they were requested before the content of the file was loaded
+    is_before_file = false, -- the pages were requested before the content of the file was loaded
     fresh = nil,        -- a replica that replaces the cache's when it is loaded
-    rest = nil,         -- of the range, see client/range_stream.lua
-    page_cluster = nil, -- the cluster of these pages
+    rest = nil,         -- the rest of the range, see client/range_stream.lua
+    page_cluster = nil, -- the cluster of the pages
     restarts = 0,       -- how often in a row reading has started over because of another connection
-    read_at = nil,      -- when the first one has arrived
-    page_at = nil,      -- when the last one has arrived
+    read_at = nil,      -- when the first page has arrived
+    page_at = nil,      -- when the last page has arrived
     cluster = nil,      -- the cluster of the replica
     why = nil,          -- the error that made reading again necessary
-    trouble = nil,      -- why it is paused
-    doubt = nil,        -- "regressed" or "cluster_changed", if a read has shown that before the watch has
-    failures = 0,       -- in a row
-    since = nil,        -- when it has begun to follow
-    retry_at = 0,
-    heard_at = nil,     -- when the server last confirmed the content
-    heard_before = nil, -- heard_at at the last request for progress
+    trouble = nil,      -- the error because of which the feed is paused
+    mismatch = nil,     -- "regressed" or "cluster_changed", if a read has shown that before the watch has
+    failures = 0,       -- failures in a row
+    since = nil,        -- when the feed has begun to follow
+    retry_at = 0,       -- when the pause ends
+    confirmed_at = nil,     -- when the server last confirmed the content
+    asked_after = nil, -- confirmed_at at the last request for progress
     waiters = 0,        -- callers that wait for changes
     followed = false,   -- the replica whose changes the core announces; or false
     ask_at = 0,         -- the earliest time of the next request for progress
-    asks = 0,           -- requests for progress since the server was heard
+    asks = 0,           -- requests for progress since the server last confirmed the content
     is_synced = false,  -- the content has arrived from the server
     file = file,
     describe_content = nil, -- function for the file: see content_file.lua
@@ -740,7 +744,7 @@ local function new(cache, hooks, file, timeout)
     arrival = nil,
     changed = nil,      -- driver event: set after each change
     is_working = false,
-    is_stirred = false, -- something has arrived while it worked
+    must_look_again = false, -- something has arrived while it worked
     -- Of watch_calls.lua:
     core = nil, tag = 0, call = nil, has_own_call = false, is_full = false, attached_at = nil,
   }, feed_mt)

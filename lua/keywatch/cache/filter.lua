@@ -60,7 +60,7 @@ local function of(opts, counts, name)
     transform = opts.transform,
     keeps_old = opts.old,
     skips_bad = opts.on_bad_value == "skip",
-    is_choosy = labels ~= nil or fields ~= nil or opts.where ~= nil,
+    is_selective = labels ~= nil or fields ~= nil or opts.where ~= nil,
     counts = counts,
     title = TITLES[name], -- in log texts
   }

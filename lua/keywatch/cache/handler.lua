@@ -15,8 +15,8 @@
 --                    walk over the objects -----------------+
 --
 -- With "coalesce" an event that does not fit into the queue makes its key dirty. For a dirty key the handler gets the
--- difference between the last delivered state and the present one. A deleted key that the handler does not know is not
--- dirty any more: so at most the existing keys and the keys that the handler knows are dirty. The queue is delivered
+-- difference between the last delivered state and the present one. A deleted key that the handler does not know is no
+-- longer dirty: so at most the existing keys and the keys that the handler knows are dirty. The queue is delivered
 -- first, and is used again only when no key is dirty. With "wait" the informer reads no further while the queue is
 -- full, unless that delays a handler that coalesces, or the handler is stuck. Then the handler is *overrun*: until its
 -- queue is empty it coalesces, too, and events beyond its bound are marked as missed.
@@ -34,7 +34,7 @@ local workers = require "keywatch.task.worker"
 
 local NAME = "add_handler"
 local MAX_BYTES = 1024 * 1024
-local OVERHEAD = 100      -- bytes of an event beside its key and value
+local OVERHEAD = 100      -- bytes of an event without its key and value
 local CALLS_AT_ONCE = 100 -- after which other tasks run
 local SYNCED = { type = "synced" }
 
@@ -156,7 +156,8 @@ local function new_event(kind, key, object, old, revision, create)
   return { type = kind, key = key, object = object, old = old, revision = revision, create_revision = create }
 end
 
---- Takes the first dirty key. Sets the events to deliver: none, one or two.
+--- Takes the first dirty key. Sets the events to deliver: at most "deleted", one of "added" and "modified", and
+-- "error".
 local function take_dirty(self)
   local indexer, record = self.shared.indexer, self.first_dirty
   local key = record.key
@@ -253,7 +254,7 @@ end
 
 -- {====== The task ======
 
---- Calls the function of an event. Returns what errors.attempt does.
+--- Calls the function of an event. Returns the results of errors.attempt; true if there is no function.
 local function call(self, event)
   local kind, on = event.type, self.on
   local fn = on[kind]
@@ -287,8 +288,8 @@ local function deliver(self)
   driver.get().check_cancelled() -- even if the function has caught that
 end
 
---- Sets the current event, if there is one. A new handler alternates between the walk and the queue, so that the walk
--- ends.
+--- Sets the current event, if there is one. Returns false if there is no work. A new handler alternates between the
+-- walk and the queue, so that the walk ends.
 local function find(self)
   local has_queue = self.first <= self.last or self.n_late > 0
   local is_busy = has_queue or has_dirty(self)
@@ -402,7 +403,7 @@ function handler_methods:wait_synced(timeout)
   return nil, came and self.failure or core.new_error("timeout")
 end
 
---- Ends the handler: no call begins any more. Idempotent.
+--- Ends the handler: no further call begins. Idempotent.
 function handler_methods:close()
   finish(self, errors.closed("handler"))
 end
@@ -491,21 +492,21 @@ local function check_options(opts)
   check.argument(type(opts) == "table", 1, NAME, "table", opts)
   check.known(opts, NAME, OPTIONS)
   if not (opts.add or opts.update or opts.delete or opts.error) then
-    check.misuse("%s: there is none of the functions 'add', 'update', 'delete' and 'error'", NAME)
+    check.misuse("%s: give at least one of the functions 'add', 'update', 'delete' and 'error'", NAME)
   end
 end
 
---- Returns the position of a handler's function, as the handler's name.
-local function place_of(opts)
+--- Returns the name of a handler without the option `name`: the position of its function in the source.
+local function default_name(opts)
   local info = debug.getinfo(opts.add or opts.update or opts.delete or opts.error, "S")
   return ("%s:%d"):format(info.short_src, info.linedefined)
 end
 
 --- Returns a new handler of an informer, one of those that share `shared`.
 local function new(informer, shared, opts)
-  local d, name = driver.get(), opts.name or place_of(opts)
+  local d, name = driver.get(), opts.name or default_name(opts)
   local self = setmetatable({
-    informer = informer,  -- is held by its handlers
+    informer = informer,  -- kept alive by its handlers
     shared = shared,
     on = { added = opts.add, modified = opts.update, deleted = opts.delete, error = opts.error },
     waits_at_bound = opts.at_bound ~= "coalesce",
@@ -518,8 +519,8 @@ local function new(informer, shared, opts)
     bytes = 0, most = 0, -- of the queue and the dirty keys, and its high-water mark
     dirty = {}, first_dirty = nil, last_dirty = nil, n_dirty = 0,       -- records by key, and as a list
     is_walking = false, is_initial = false, walk_at = 0, walk_end = 0, walk_born = 0, walk_keys = nil, -- the walk
-    is_odd = false,
-    is_overrun = false,   -- the informer does not wait for it
+    is_odd = false,       -- alternates with each call of `find`
+    is_overrun = false,   -- the informer does not wait for the handler
     stuck = stuck.new(name, ("the handler '%s' of the informer of %s"):format(name, check.shown(informer.prefix))),
     current = nil, second = nil, third = nil, -- the next events
     has_begun = false,    -- the informer has synced
@@ -528,9 +529,9 @@ local function new(informer, shared, opts)
     is_closed = false,
     failure = nil,        -- the error that it is closed with
     calls = 0, failures = 0, coalesced = 0, overruns = 0,
-    task = nil,           -- that makes the calls
-    changed = d.event(),  -- there are events to deliver
-    synced = d.event(),   -- has_all, or is_closed
+    task = nil,           -- the task that makes the calls
+    changed = d.event(),  -- set when there are events to deliver
+    synced = d.event(),   -- set when has_all or is_closed becomes true
   }, handler_mt)
   self.worker = workers.start(work, self)
   return self

@@ -33,11 +33,11 @@ local indexer_mt = { __index = indexer_methods }
 -- {====== Values ======
 
 --- Returns why a result of an index function is not a valid value; or nil.
-local function trouble_of(value)
+local function why_invalid(value)
   if not VALUE_TYPES[type(value)] then
     return "it has returned " .. check.shown(value) .. ", and not a string, a number, a boolean or a list of these"
   end
-  if value ~= value then return "it has returned a number that is not one (NaN)" end
+  if value ~= value then return "it has returned NaN" end
 end
 
 --- Returns a copy of a list of values without duplicates; nil if it is empty. Raises if an entry is not a valid value.
@@ -45,7 +45,7 @@ local function copy_values(list)
   local copy, seen = {}, {}
   for i = 1, #list do
     local value = list[i]
-    local trouble = trouble_of(value)
+    local trouble = why_invalid(value)
     if trouble then error(trouble, 0) end
     if not seen[value] then
       copy[#copy + 1] = value
@@ -62,7 +62,7 @@ local function find_values(fn, object, key)
   local value = fn(object, key)
   if value == nil then return nil end
   if type(value) == "table" then return copy_values(value) end
-  local trouble = trouble_of(value)
+  local trouble = why_invalid(value)
   if trouble then error(trouble, 0) end
   return value
 end
@@ -74,7 +74,7 @@ local function values_of(index, object, key)
   if ok then return found end
   index.failures = index.failures + 1
   if index.failures == 1 then
-    log.warn("%s", ("the function of the index '%s' has failed for %s, which is in none of its values: %s"):format(
+    log.warn("%s", ("the function of the index '%s' has failed for %s, which the index leaves out: %s"):format(
       index.name, check.shown(key), errors.text_of(found)))
   end
 end

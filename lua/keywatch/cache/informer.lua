@@ -95,8 +95,8 @@ function informer_methods:count()
   return must_have(self).count
 end
 
---- Returns an iterator over keys, errors and values of the values that cannot be decoded now. Raises if the informer
--- has not synced yet.
+--- Returns an iterator over the values that cannot be decoded now: key, error and value. Raises if the informer has not
+-- synced yet.
 function informer_methods:bad_values()
   must_have(self)
   local bad, list, at = self.shared.bad, {}, 0
@@ -169,16 +169,16 @@ end
 local function add_handler(self, opts)
   local err = end_error(self)
   if err then return nil, err end
-  local one = handlers.new(self, self.shared, opts)
-  self.shared:add_handler(one)
-  return one
+  local handler = handlers.new(self, self.shared, opts)
+  self.shared:add_handler(handler)
+  return handler
 end
 
 --- Adds a handler. Returns it, or nil and an error.
 function informer_methods:add_handler(opts)
   handlers.check_options(opts)
-  local one, err = add_handler(self, opts)
-  return one, err
+  local handler, err = add_handler(self, opts)
+  return handler, err
 end
 
 --- Returns the status of the informer. Makes no request, and does not wait.
@@ -237,8 +237,8 @@ local IDENTITY = {
   "codec", "include", "where", "transform", "labels", "labels_at", "fields", "require_leader",
 }
 
---- Returns the options that informers must have in common to share, beside the prefix. Selectors are compared by their
--- text.
+--- Returns the options that informers must have in common to share, in addition to the prefix. Selectors are compared
+-- by their text.
 local function identity_of(opts, filter)
   local identity = {}
   for _, name in ipairs(IDENTITY) do identity[name] = opts[name] end
@@ -297,7 +297,7 @@ local function open(x, prefix, opts)
   return self
 end
 
---- Opens an informer of a store, a client, or an object that stands on one. Returns it, or nil and an error.
+--- Opens an informer of a store, a client, or an object that is built on one. Returns it, or nil and an error.
 local function open_on_face(x, prefix, opts)
   check.self(x, NAME)
   check.argument(type(prefix) == "string", 1, NAME, "string", prefix)

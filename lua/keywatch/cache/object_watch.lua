@@ -165,7 +165,8 @@ local guard = compat.guard(function(entry) entry.dispatcher:remove(entry) end)
 
 local rebind
 
---- Makes the object watch part of a dispatcher, in which it has a place, after a revision.
+--- Adds the object watch to a dispatcher that has counted its entry (see dispatcher.lua). It gets the changes after a
+-- revision; nil: after the dispatcher's.
 local function join(self, shared, revision)
   local entry = shared:add {
     requirement = self.requirement, labels = self.filter.labels, fields = self.filter.fields, arrival = self.arrival,
@@ -187,7 +188,7 @@ end
 --- Moves the object watch, whose own watch has no more events, to the dispatcher of its keys. If there is none, its own
 -- watch becomes that of a new dispatcher. A watch that may not have reached its first revision stays alone: others
 -- would miss the events before that.
-local function settle(self, watch)
+local function share(self, watch)
   if not self.requirement or watch.initial or watch.failure or watch.at < watch.n then return end
   if self.start > 0 and watch.revision < self.start then return end
   local shared = find_shared(self)
@@ -224,8 +225,8 @@ local function adopt(self, watch)
   self.arrival:set()
 end
 
---- Opens a watch of its own for an object watch that was left behind and has read its queue. In a task, since opening a
--- watch of a client waits for the server.
+--- Opens a watch of its own for an object watch that was left behind and has read its queue. A watch of a client is
+-- opened in a task, since that waits for the server.
 local function catch_up(self, entry)
   local x, key, resume = self.x, self.key, entry.resume
   local before = entry.dispatcher.watch
@@ -237,7 +238,7 @@ local function catch_up(self, entry)
   self.entry, self.guard = nil, nil
   self.start, self.times_behind = resume, self.times_behind + 1
   local function open()
-    local ok, watch, err = driver.attempt(x.watch, x, key, options) -- if it raises, a worker begins again
+    local ok, watch, err = driver.attempt(x.watch, x, key, options) -- if it raises, the worker starts over
     self.opener = nil
     if self.is_over then
       if ok and watch then watch:close() end
@@ -372,7 +373,7 @@ local function handle(self, change, item)
   return { type = "bookmark", revision = change.revision }
 end
 
---- Returns the next event without waiting; false if the caller must wait for one; nil if none will come any more. If
+--- Returns the next event without waiting; false if the caller must wait for one; nil if there will be no more. If
 -- is_busy is set, there is more to read without waiting.
 local function step(self, is_unbounded)
   local peeked, unwanted = self.peeked, 0
@@ -405,7 +406,7 @@ local function step(self, is_unbounded)
       if entry and entry.is_behind then
         if entry.first > entry.last then catch_up(self, entry) end -- else a finalizer has left it behind just now
       elseif watch and self.requirement then
-        settle(self, watch)
+        share(self, watch)
         if self.watch then return false end
       else
         return false
@@ -505,8 +506,8 @@ end
 
 -- }======
 
---- Waits for the next event and returns it. Returns nil and an error: of code "timeout", or that of an error event
--- which was handed out; nil alone after close, and at the end of the lifetime.
+--- Waits for the next event and returns it. Returns nil and an error: of code "timeout", or the one with which the
+-- object watch has failed. Returns only nil after close, and at the end of the lifetime.
 function object_watch_methods:next(timeout)
   check.timeout(timeout, "next")
   local is_quick = timeout and timeout <= 0
@@ -532,7 +533,7 @@ function object_watch_methods:next(timeout)
   return nil, self.failure
 end
 
---- Returns an iterator over events. It ends when the object watch is closed or its lifetime is over, and raises the
+--- Returns an iterator over events. It ends when the object watch is closed or its lifetime has passed, and raises the
 -- error that the object watch fails with.
 function object_watch_methods:events()
   return function()
@@ -657,7 +658,7 @@ local function id_of(key, opts)
   return ("%d:%s%s%s"):format(#key, key, opts.require_leader and "leader:" or "", ending)
 end
 
---- Returns the revision that an object has now, or nil and an error. Waits for a server, if there is one.
+--- Returns the present revision of x, a store or client; or nil and an error. Waits for the server, if there is one.
 local function revision_now(x, key, opts)
   local has_range = opts.prefix or opts.from_key or opts.range_end
   local result, err = x:range(key == "" and not has_range and "\0" or key, {
@@ -668,8 +669,8 @@ local function revision_now(x, key, opts)
   return result.revision
 end
 
---- Adds the object watch to an existing dispatcher that has not passed its first revision.
--- Returns true, or false; or nil and an error.
+--- Adds the object watch to an existing dispatcher that has not passed its first revision. Returns true; false if there
+-- is none; or nil and an error.
 local function join_at_once(self)
   local shared = self.requirement and not self.opts.initial and find_shared(self)
   if not shared or shared.is_working then return false end
@@ -696,7 +697,7 @@ local function begin(self)
   if not watch then return nil, failed end
   watch.arrival = self.arrival
   self.watch, self.revision = watch, watch.revision
-  if self.start == 0 then settle(self, watch) end
+  if self.start == 0 then share(self, watch) end
   return true
 end
 
@@ -725,8 +726,8 @@ local function new(x, key, opts)
     interval = type(opts.bookmarks) == "number" and opts.bookmarks or nil,
     bookmark_at = 0,
     end_at = nil,
-    watch = nil,         -- its own; ALONE
-    entry = nil,         -- of a dispatcher; SHARED or BEHIND
+    watch = nil,         -- ALONE: its own watch
+    entry = nil,         -- SHARED or BEHIND: its entry of a dispatcher
     guard = nil,         -- removes the entry when the object watch is collected
     opener = nil,        -- the worker that opens its own watch
     arrival = d.event(), -- set when something may have arrived

@@ -38,16 +38,16 @@ end
 local reader_methods = {}
 local reader_mt = { __index = reader_methods }
 
---- Returns the next token, and leaves it.
+--- Returns the next token without taking it.
 function reader_methods:peek()
-  return self.tokens[self.place]
+  return self.tokens[self.index]
 end
 
 --- Takes the next token if it is this sign. Returns true if it was.
 function reader_methods:take(sign)
   local token = self:peek()
   if token.is_word or token.text ~= sign then return false end
-  self.place = self.place + 1
+  self.index = self.index + 1
   return true
 end
 
@@ -60,7 +60,7 @@ end
 function reader_methods:word(wanted)
   local token = self:peek()
   if not token.is_word then refuse(token, wanted) end
-  self.place = self.place + 1
+  self.index = self.index + 1
   return token.text
 end
 
@@ -69,7 +69,7 @@ function reader_methods:value()
   return self:peek().is_word and self:word() or ""
 end
 
---- Takes the values in parentheses. Returns a list. As in Kubernetes a place without a value is the empty value.
+--- Takes the values in parentheses. Returns a list. As in Kubernetes, a missing value is the empty one.
 function reader_methods:values()
   self:expect("(", "'('")
   local list = {}
@@ -100,18 +100,18 @@ function reader_methods:requirement()
   local name, token = self:word("a name"), self:peek()
   local sign = token.text
   if BOUNDS[sign] then
-    self.place = self.place + 1
+    self.index = self.index + 1
     return { name = name, operator = sign, values = { self:bound() } }
   end
   local operator = OPERATORS[sign]
   if not operator then return { name = name, operator = "exists", values = {} } end
-  self.place = self.place + 1
+  self.index = self.index + 1
   return { name = name, operator = operator, values = token.is_word and self:values() or { self:value() } }
 end
 
 --- Returns the requirements of a text. Raises the reason if the text is malformed.
 local function read_all(text)
-  local self = setmetatable({ tokens = tokens_of(text), place = 1 }, reader_mt)
+  local self = setmetatable({ tokens = tokens_of(text), index = 1 }, reader_mt)
   local list = {}
   if self:peek().text == "" then return list end
   repeat list[#list + 1] = self:requirement() until not self:take(",")
@@ -149,7 +149,7 @@ local function terms_of(text)
   return list
 end
 
---- Returns a value without its escapes; or nil and the reason. `at` is its place in the whole text.
+--- Returns a value without its escapes; or nil and the reason. `at` is its position in the whole text.
 local function unescape(value, at)
   local parts, i = {}, 1
   while i <= #value do

@@ -38,7 +38,7 @@ local workers = require "keywatch.task.worker"
 local OWN_NAME = "(the informer)" -- of codec, transform, selectors and indexes, in place of a handler's name
 local AT_ONCE = 256   -- changes, after which other tasks run
 local STABLE = 5      -- seconds: the end of a watch that has lasted this long is not a failure
-local READY_WAIT = 10 -- seconds to wait for a cache before its trouble is checked
+local READY_WAIT = 10 -- seconds of a wait for a cache; then the wait is repeated
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
 local GAP = { compacted = true, regressed = true, cluster_changed = true, full = true }
 
@@ -177,7 +177,7 @@ local function forget_bad(self, key)
 end
 
 --- Applies a put: of an object; of nil, if the object does not match; or of a bad value.
-local function make(self, change, object, err, is_missed)
+local function apply_put(self, change, object, err, is_missed)
   if err then return put_bad(self, change, err, is_missed) end
   forget_bad(self, change.key)
   if object == nil then return remove(self, change.key, change.mod_revision, is_missed) end
@@ -190,7 +190,7 @@ local function apply(self, change)
   if kind == "put" then
     local object, err = object_of(self.filter, change)
     check_interrupted(self)
-    make(self, change, object, err)
+    apply_put(self, change, object, err)
   elseif kind == "delete" then
     forget_bad(self, change.key)
     remove(self, change.key, change.mod_revision)
@@ -252,7 +252,7 @@ local function take_kv(self, load, kv)
   end
   if err then load.bad[key] = true end
   if kept and (object ~= nil or err) then kept[key] = true end
-  if not self.has_all then return make(self, kv, object, err) end
+  if not self.has_all then return apply_put(self, kv, object, err) end
   local change = { -- the table of the kv is reused
     key = key, value = kv.value, mod_revision = kv.mod_revision, create_revision = kv.create_revision,
   }
@@ -284,7 +284,7 @@ local function use_load(self, load, revision)
   end
   for _, key in ipairs(healed) do forget_bad(self, key) end
   for _, key in ipairs(gone) do remove(self, key, revision, true) end
-  for i = 1, load.n do make(self, load.changes[i], load.objects[i], load.errors[i], true) end
+  for i = 1, load.n do apply_put(self, load.changes[i], load.objects[i], load.errors[i], true) end
 end
 
 --- Called when all initial kvs have arrived. The first time, the handlers begin.
@@ -494,7 +494,8 @@ function shared_methods:finish(err)
   self.room:set()
 end
 
---- Returns the trouble of the cache or client below, which tries again by itself, or nil.
+--- Returns why the cache or client that the informer reads is not up to date, as an error, or nil. Both retry
+-- themselves.
 local function trouble_below(self)
   local x = self.x
   if x.wait_ready then return x:status().trouble end -- a cache
@@ -503,7 +504,7 @@ local function trouble_below(self)
   if state and state.state == "waiting" then return errors.new("unavailable", "keywatch: " .. state.why) end
 end
 
---- Returns phase, and trouble or nil.
+--- Returns the phase; and the present error, or nil.
 function shared_methods:describe()
   if self.is_closed then return "closed", self.failure end
   local trouble = self.trouble or trouble_below(self)
@@ -511,7 +512,7 @@ function shared_methods:describe()
   return (self.load or not self.has_all) and "loading" or "following", trouble
 end
 
---- Returns the seconds since stuck calls have begun, by the name of the handler.
+--- Returns how many seconds each stuck call has lasted, by the name of its handler.
 function shared_methods:stuck_calls()
   local found, now = {}, driver.get().now()
   local function note(record)
@@ -527,7 +528,9 @@ end
 function shared_methods:add_index(name, fn, method)
   local index = self.indexer:index(name)
   while index and index.fn == fn and not index.is_filled do
-    if index.filler == driver.get().current() then check.misuse("%s: the index '%s' waits for itself", method, name) end
+    if index.filler == driver.get().current() then
+      check.misuse("%s: the function of the index '%s' adds the index itself", method, name)
+    end
     index.filled:wait()
     index = self.indexer:index(name)
   end
@@ -553,7 +556,7 @@ local function new(x, prefix, filter, requires_leader, on_end)
     requires_leader = requires_leader,
     on_end = on_end,
     indexer = nil,
-    task = nil,           -- that runs the worker's function
+    task = nil,           -- the task that runs the worker's function
     bad = {},             -- by key: the error event of a value that is bad
     bad_count = 0,
     handlers = {},        -- a new list when one is removed
@@ -563,20 +566,20 @@ local function new(x, prefix, filter, requires_leader, on_end)
     watchdog = nil,
     users = 0,            -- informers that share it
     watch = nil,
-    load = nil,           -- LOADING: the loaded kvs
-    why = nil,            -- the error of the last watch
+    load = nil,           -- LOADING: the loaded kvs, see new_load
+    why = nil,            -- the error of the last watch, until a load is complete
     history = nil,        -- the store of the objects, or the id of their cluster
     trouble = nil,        -- the present error
     revision = 0,
     gaps = 0,             -- loads after the first one
-    failures = 0,         -- in a row
+    failures = 0,         -- failures in a row
     since = 0,            -- the time at which FOLLOWING began
     backoff = backoff.new {},
     has_all = false,      -- the first load is complete
     is_closed = false,
     failure = nil,
-    synced = d.event(),   -- has_all, or is_closed
-    room = d.event(),     -- a full handler has room again
+    synced = d.event(),   -- set when has_all or is_closed becomes true
+    room = d.event(),     -- set when a full handler has room again
   }, shared_mt)
   self.indexer = indexers.new(function() check_interrupted(self) end)
   self.watchdog = setmetatable({ shared = self, is_attached = false }, watchdog_mt)

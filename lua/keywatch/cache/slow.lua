@@ -27,7 +27,8 @@ local function get_poller()
   local own = pollers[d]
   if own then return own end
   own = setmetatable({
-    guarded = setmetatable({}, { __mode = "k" }), -- by watch: { number =, after =, since =, buffer =, at = }
+    -- By watch: { number =, after = slow_after, since = when the reader last took an event, buffer, at = where it was }
+    guarded = setmetatable({}, { __mode = "k" }),
     look_at = math.huge, -- the time of the next check
     is_attached = false,
   }, poller_mt)
@@ -88,7 +89,7 @@ function poller_methods:poll()
   return seconds
 end
 
---- Ends a watch that was not read for `after` seconds while events waited.
+--- Adds a watch to the guarded ones: it is ended when it was not read for `after` seconds while events waited.
 local function guard(watch, after)
   local poller, now = get_poller(), driver.get().now()
   last_number = last_number + 1

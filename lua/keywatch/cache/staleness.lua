@@ -28,17 +28,17 @@ local function reason_of(seconds, state)
   if state.phase ~= "following" or is_quiet then return "the server does not answer" end
 end
 
---- Logs that the content is stale since `heard_at`. `text` is the predicate, whose subject is the cache.
-local function warn(self, text, heard_at)
-  self.stale_since = heard_at
+--- Logs that the content is stale since `confirmed_at`. `text` is the predicate, whose subject is the cache.
+local function warn(self, text, confirmed_at)
+  self.stale_since = confirmed_at
   log.warn({ prefix = self.prefix }, "%s", ("the cache of %s %s"):format(log.quote(self.prefix), text))
 end
 
---- Logs that the cache begins with the content of a file: the state of the server at `heard_at`.
-function staleness_methods:begin_with_file(path, heard_at, trouble, now)
+--- Logs that the cache begins with the content of a file: the state of the server at `confirmed_at`.
+function staleness_methods:begin_with_file(path, confirmed_at, trouble, now)
   local why = trouble and trouble.message:gsub("^keywatch: ", "") or "the server does not answer"
   warn(self, ("begins with the content of the file %s, as of %s: %s"):format(log.quote(path),
-    date_of(heard_at, now), why), heard_at)
+    date_of(confirmed_at, now), why), confirmed_at)
 end
 
 --- True if the cache has caught up. `seconds` is how long the server has been silent. A server that does not answer
@@ -54,21 +54,22 @@ end
 --   is_trusted    the server answers progress requests; nil: unknown
 --   is_open       the watch is open
 --   has_content   the cache has content
---   heard_at      when the last message of the server was received; nil: never
+--   confirmed_at  when the last message of the server was received; nil: never
 function staleness_methods:check(now, state)
-  local heard_at = math.max(state.heard_at or self.opened_at, self.opened_at)
-  local seconds = now - heard_at
+  local confirmed_at = math.max(state.confirmed_at or self.opened_at, self.opened_at)
+  local seconds = now - confirmed_at
   local why = reason_of(seconds, state)
   if self.stale_since and has_caught_up(seconds, state) then
     log.info({ prefix = self.prefix }, "the cache of %s is up to date again, after %d seconds", log.quote(self.prefix),
       math.floor(now - self.stale_since))
     self.stale_since = nil
   elseif not self.stale_since and why then
-    warn(self, ("has %s, and has heard nothing from its server since %s: %s"):format(
-      state.has_content and "content that may be stale" or "no content yet", date_of(heard_at, now), why), heard_at)
+    local content = state.has_content and "content that may be stale" or "no content yet"
+    warn(self, ("has %s, and has received nothing from its server since %s: %s"):format(content,
+      date_of(confirmed_at, now), why), confirmed_at)
   end
   if self.stale_since then return MIN_INTERVAL end
-  return math.max(MIN_INTERVAL, heard_at + WARN_AFTER - now)
+  return math.max(MIN_INTERVAL, confirmed_at + WARN_AFTER - now)
 end
 
 --- Returns the staleness checker of a cache that is being opened.

@@ -35,14 +35,14 @@ local follower_mt = { __index = follower_methods }
 local reader_methods = {}
 local reader_mt = { __index = reader_methods }
 
--- The poller while a follower must try again. A trial references neither the follower nor the cache.
+-- The poller while a follower must try again. A trial keeps neither the follower nor the cache alive.
 local trial_methods = {}
 local trial_mt = { __index = trial_methods }
 
 -- {====== Functions of the user ======
 
 --- Returns the results of compat.resume: false and a text if the coroutine has not ended.
-local function relay(co, ok, ...)
+local function results_of(co, ok, ...)
   if ok and compat.status(co) ~= "dead" then return false, YIELDED end
   return ok, ...
 end
@@ -51,7 +51,7 @@ end
 -- Returns the coroutine; and true and the results, or false and the error.
 local function call(fn, ...)
   local co = compat.create(fn)
-  return co, relay(co, compat.resume(co, ...))
+  return co, results_of(co, compat.resume(co, ...))
 end
 
 --- Calls a hook. Its error is logged with the traceback, and does not stop the cache.
@@ -149,7 +149,7 @@ local function begin(self, cache, target)
     prefix = true, initial = true, slow_after = false, [watches.TRANSIENT] = true,
   })
   if not watch then return false, err end
-  watch.cache = nil -- the cache holds the follower
+  watch.cache = nil -- the cache references the follower
   local stale = {}
   for key in next, target do stale[key] = true end
   if self.is_closed then -- by a finalizer
@@ -249,8 +249,8 @@ local function new(cache, opts, on_news)
     cut = opts.relative and #cache.prefix or 0, -- bytes that are cut off each key
     reader = setmetatable({ watch = nil, is_listening = false }, reader_mt), -- watch: of the cache
     stale = nil, -- as keys: keys that may be gone, while the content is read
-    failures = 0, -- to read the content, since the last complete read
-    trial = nil, -- is polled by the driver after a failure
+    failures = 0, -- failed attempts to read the content since the last complete read
+    trial = nil, -- the poller after a failure; nil before the first one
     is_closed = false,
   }, follower_mt)
   setmetatable(target, { __name = "keywatch.table", cache = cache, sentinel = guard(follower.reader) })

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- transition: computes the event of a change for a reader with a filter.
 --
---              no filter   new and old match   new alone matches   old alone matches   neither matches
+--              no filter   new and old match   only new matches    only old matches    neither matches
 --   create     added       -                   added               -                   -
 --   update     modified    modified            added               deleted             -
 --   delete     deleted     -                   -                   deleted             -
@@ -9,9 +9,9 @@
 -- A "deleted" event has the last state that matched, with the revision of the change that has removed it.
 --
 -- A filter is a table with these fields: decode, include, labels, fields, where, transform, keeps_old (the option
--- `old`), skips_bad (the option on_bad_value is "skip"), is_choosy (there are labels, fields or where), counts, a table
--- of numbers, and title, the name of the reader in log texts. Functions of the program that raise, or return nothing,
--- are never a match.
+-- `old`), skips_bad (the option on_bad_value is "skip"), is_selective (there are labels, fields or where), counts, a
+-- table of numbers, and title, the name of the reader in log texts. Functions of the program that raise, or return
+-- nothing, are never a match.
 --
 -- A reader that shares its changes with others gets an item with each (see dispatcher.lua): whether the objects match
 -- the selectors, and a record with the decoded objects. Objects belong to the reader that gets them: the first reader
@@ -90,7 +90,7 @@ end
 --- Returns the new object of a change; or nil and the reason.
 local function new_object(filter, change, record)
   if not filter.decode then return change.value end
-  if record and record.is_settled then
+  if record and record.is_dispatched then
     local object = record.new
     record.new = nil
     if object ~= nil then return object end
@@ -102,7 +102,7 @@ end
 --- Returns the previous object of a change; or nil and the reason.
 local function old_object(filter, change, record)
   if not filter.decode then return change.prev.value end
-  if record and record.is_settled then
+  if record and record.is_dispatched then
     local object = record.old
     record.old = nil
     if object ~= nil then return object end
@@ -194,7 +194,7 @@ local function of_put(filter, change, item, is_new)
   if item then record, is_known, was_known = item.record, item.is_match, item.was_match end
   local object, why = new_object(filter, change, record)
   if why then return nil, bad_value(change, why) end
-  if not filter.is_choosy and not filter.keeps_old then
+  if not filter.is_selective and not filter.keeps_old then
     return new_event(filter, is_new and "added" or "modified", change, change, object)
   end
   local is_match = is_wanted(filter, object, change.key, is_known)
@@ -216,7 +216,7 @@ local function of_delete(filter, change, item)
   local old, why = old_object(filter, change, item and item.record)
   if why and filter.skips_bad then return nil end
   if why then return nil, bad_value(change, "its previous value: " .. why) end
-  if filter.is_choosy and not is_wanted(filter, old, change.key, item and item.was_match) then return nil end
+  if filter.is_selective and not is_wanted(filter, old, change.key, item and item.was_match) then return nil end
   return new_event(filter, "deleted", change, change.prev, old)
 end
 
@@ -248,7 +248,7 @@ local function object_of(filter, change)
   local object, why = change.value, nil
   if filter.decode then object, why = decode(filter, change.value) end
   if why then return nil, bad_value(change, why) end
-  if filter.is_choosy and not is_wanted(filter, object, change.key) then return nil end
+  if filter.is_selective and not is_wanted(filter, object, change.key) then return nil end
   if not filter.transform then return object end
   object, why = transformed(filter, object, {
     key = change.key, revision = change.mod_revision, create_revision = change.create_revision,
