@@ -48,7 +48,7 @@ kw_refusal kw_head_find(kw_head_search *search, kw_slice bytes, size_t max_line,
 
 /* {====== Fields ====== */
 
-/* Fields that are not passed on as they are. */
+/* Fields that the engine uses. */
 typedef enum known_field {
   CONNECTION,
   CONTENT_LENGTH,
@@ -58,15 +58,29 @@ typedef enum known_field {
   PROXY_CONNECTION,
   TRANSFER_ENCODING,
   UPGRADE,
-  KNOWN,
-  UNKNOWN = KNOWN
+  KNOWN
 } known_field;
 
-static const char *const names[KNOWN] = {
-    [CONNECTION] = "connection", [CONTENT_LENGTH] = "content-length",
-    [EXPECT] = "expect",         [HOST] = "host",
-    [KEEP_ALIVE] = "keep-alive", [PROXY_CONNECTION] = "proxy-connection",
-    [UPGRADE] = "upgrade",       [TRANSFER_ENCODING] = "transfer-encoding"};
+/* Returns KNOWN if the engine does not use the field. The names differ in their lengths, except for two. */
+static known_field find_name(kw_slice name) {
+  switch (name.len) {
+    case 4: return kw_text_equal(name, "host") ? HOST : KNOWN;
+    case 6: return kw_text_equal(name, "expect") ? EXPECT : KNOWN;
+    case 7: return kw_text_equal(name, "upgrade") ? UPGRADE : KNOWN;
+    case 10:
+      if (kw_text_equal(name, "connection")) return CONNECTION;
+      return kw_text_equal(name, "keep-alive") ? KEEP_ALIVE : KNOWN;
+    case 14: return kw_text_equal(name, "content-length") ? CONTENT_LENGTH : KNOWN;
+    case 16: return kw_text_equal(name, "proxy-connection") ? PROXY_CONNECTION : KNOWN;
+    case 17: return kw_text_equal(name, "transfer-encoding") ? TRANSFER_ENCODING : KNOWN;
+    default: return KNOWN;
+  }
+}
+
+bool kw_head_is_reserved(kw_slice name) {
+  known_field known = find_name(name);
+  return known != KNOWN && known != EXPECT;
+}
 
 /* What the known fields of a head say. */
 typedef struct facts {
@@ -76,14 +90,6 @@ typedef struct facts {
   bool says_keep_alive;
   bool says_upgrade;
 } facts;
-
-static known_field find_name(kw_slice name) {
-  static const uint8_t lengths[KNOWN] = {10, 14, 6, 4, 10, 16, 17, 7};
-  for (known_field i = 0; i < KNOWN; i++) {
-    if (name.len == lengths[i] && kw_text_equal(name, names[i])) return i;
-  }
-  return UNKNOWN;
-}
 
 static void note_connection(facts *f, kw_slice list) {
   kw_slice option;
@@ -97,11 +103,11 @@ static void note_connection(facts *f, kw_slice list) {
 static void note_field(kw_head *head, facts *f, kw_http_field field) {
   known_field known = find_name(field.name);
   if (known == CONNECTION) note_connection(f, field.value);
-  if (known != UNKNOWN) {
+  if (known != KNOWN) {
     f->values[known] = field.value;
     f->counts[known]++;
   }
-  if (known == UNKNOWN || known == CONTENT_LENGTH || known == EXPECT)
+  if (known == KNOWN || known == CONTENT_LENGTH || known == EXPECT)
     head->fields[head->n_fields++] = field;
 }
 
@@ -115,15 +121,13 @@ static kw_slice take_line(kw_slice *bytes) {
 }
 
 static kw_refusal parse_field(kw_slice line, kw_http_field *field) {
-  const uint8_t *colon = memchr(line.data, ':', line.len);
+  size_t len = kw_text_token(line);
   if (line.data[0] == ' ' || line.data[0] == '\t') return refuse(400, "a field is folded");
-  if (colon == NULL) return refuse(400, "a field has no colon");
-  size_t len = (size_t)(colon - line.data);
+  if (len == line.len) return refuse(400, "a field has no colon");
+  if (len == 0 || line.data[len] != ':') return refuse(400, "the name of a field is not valid");
   field->name = kw_slice_of(line.data, len);
-  field->value = kw_text_trim(kw_slice_of(colon + 1, line.len - len - 1));
-  if (!kw_text_is_token(field->name)) return refuse(400, "the name of a field is not valid");
-  if (!kw_text_is_value(field->value)) return refuse(400, "the value of a field is not valid");
-  return fine;
+  field->value = kw_text_trim(kw_slice_of(line.data + len + 1, line.len - len - 1));
+  return kw_text_is_value(field->value) ? fine : refuse(400, "the value of a field is not valid");
 }
 
 static kw_refusal parse_fields(kw_slice bytes, kw_head *head, facts *f) {

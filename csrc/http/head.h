@@ -53,6 +53,9 @@ typedef struct kw_head {
 kw_refusal kw_head_parse_request(kw_slice bytes, kw_head *head);
 kw_refusal kw_head_parse_answer(kw_slice bytes, kw_head *head);
 
+/* True if the owner of an exchange may not send a field of this name: the engine does, or decides what it means. */
+bool kw_head_is_reserved(kw_slice name);
+
 /* Parses the fields after a chunked body, up to the empty line. */
 kw_refusal kw_head_parse_trailers(kw_slice bytes, kw_head *head);
 

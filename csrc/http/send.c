@@ -67,6 +67,7 @@ static bool send_answer(kw_exchange *exchange, const kw_http_answer *answer) {
   kw_http_answer sent = *answer;
   if (!may_answer(http, answer)) return false;
   if (answer->status != 101) sent.upgrade = (kw_slice){0};
+  if (answer->status == 100) http->expects = false;
   if (is_interim(answer)) return http->is_old || write_answer(http, &sent, (kw_write_extra){0});
   bool is_switch = answer->status == 101;
   if (is_switch) http->in = KW_IN_RAW;

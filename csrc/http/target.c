@@ -50,6 +50,7 @@ static const char *segment_fault(kw_slice segment) {
 const char *kw_path_fault(kw_slice path) {
   kw_slice segment;
   if (path.len == 0 || path.data[0] != '/') return "the path does not begin with a slash";
+  if (find(path, '%') == path.len && find(path, '.') == path.len) return NULL;
   while (kw_path_next(&path, &segment)) {
     const char *fault = segment_fault(segment);
     if (fault != NULL) return fault;

@@ -1,40 +1,59 @@
 /* SPDX-License-Identifier: MIT */
 #include "http/text.h"
 
-/* The sets that a character belongs to. HOST has the unreserved characters, the sub-delims and % of RFC 3986. */
+/* The sets that an ASCII character belongs to. HOST has the unreserved characters, the sub-delims and % of RFC 3986. */
 enum { VALUE = 1, TARGET = 2, TOKEN = 4, HOST = 8 };
 
-/* The sum of the sets of each character, in hexadecimal. */
-static const char sums[128 + 1] = "0000000001000000"  /* tab */
-                                  "0000000000000000"  /**/
-                                  "1f15ffffbbffbff3"  /*   ! " # $ % & ' ( ) * + , - . / */
-                                  "ffffffffff3b1b13"  /* 0-9 : ; < = > ? */
-                                  "3fffffffffffffff"  /* @ A-O */
-                                  "fffffffffff3337f"  /* P-Z [ \ ] ^ _ */
-                                  "7fffffffffffffff"  /* ` a-o */
-                                  "fffffffffff373f0"; /* p-z { | } ~ DEL */
+/* The sets of each character: the lower four bits of the letter in its place. */
+static const char sets[256] = "@@@@@@@@@A@@@@@@"  /* tab */
+                              "@@@@@@@@@@@@@@@@"  /**/
+                              "AOAEOOOOKKOOKOOC"  /*   ! " # $ % & ' ( ) * + , - . / */
+                              "OOOOOOOOOOCKAKAC"  /* 0-9 : ; < = > ? */
+                              "COOOOOOOOOOOOOOO"  /* @ A-O */
+                              "OOOOOOOOOOOCCCGO"  /* P-Z [ \ ] ^ _ */
+                              "GOOOOOOOOOOOOOOO"  /* ` a-o */
+                              "OOOOOOOOOOOCGCO@"; /* p-z { | } ~ DEL */
 
-static bool is_in(uint8_t c, uint8_t set) {
-  return c < 0x80 ? (kw_text_hex((uint8_t)sums[c]) & set) != 0 : set == VALUE;
+static inline bool is_in(uint8_t c, uint8_t set) {
+  return (sets[c] & set) != 0;
 }
 
-static bool is_of(kw_slice text, uint8_t set) {
-  for (size_t i = 0; i < text.len; i++) {
-    if (!is_in(text.data[i], set)) return false;
-  }
-  return true;
+/* Returns the number of characters at the begin that belong to a set. */
+static size_t span(kw_slice text, uint8_t set) {
+  size_t n = 0;
+  while (n < text.len && is_in(text.data[n], set)) n++;
+  return n;
+}
+
+size_t kw_text_token(kw_slice text) {
+  return span(text, TOKEN);
 }
 
 bool kw_text_is_token(kw_slice text) {
-  return text.len > 0 && is_of(text, TOKEN);
-}
-
-bool kw_text_is_value(kw_slice text) {
-  return is_of(text, VALUE);
+  return text.len > 0 && span(text, TOKEN) == text.len;
 }
 
 bool kw_text_is_target(kw_slice text) {
-  return text.len > 0 && is_of(text, TARGET);
+  return text.len > 0 && span(text, TARGET) == text.len;
+}
+
+/* True if eight bytes are neither control bytes nor DEL. May be false for others, too. */
+static bool is_plain(const uint8_t *bytes) {
+  const uint64_t ones = UINT64_MAX / 255;
+  uint64_t word;
+  memcpy(&word, bytes, sizeof word);
+  uint64_t low = (word - ones * 0x20) & ~word, del = word ^ ones * 0x7f;
+  return ((low | ((del - ones) & ~del)) & ones * 0x80) == 0;
+}
+
+bool kw_text_is_value(kw_slice text) {
+  size_t n = text.len, i = 0;
+  while (i + 8 <= n && is_plain(text.data + i)) i += 8;
+  if (n >= 8 && i + 8 > n && is_plain(text.data + n - 8)) return true;
+  for (; i < n; i++) {
+    if (text.data[i] < 0x80 && !is_in(text.data[i], VALUE)) return false;
+  }
+  return true;
 }
 
 static bool is_number(kw_slice text) {
@@ -60,7 +79,7 @@ bool kw_text_is_authority(kw_slice text) {
   if (text.len > 0 && text.data[0] == '[') {
     host = literal_length(text);
   } else {
-    while (host < text.len && is_in(text.data[host], HOST)) host++;
+    host = span(text, HOST);
   }
   if (host == 0 || host == text.len) return host > 0;
   return text.data[host] == ':' &&

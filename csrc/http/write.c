@@ -1,76 +1,60 @@
 /* SPDX-License-Identifier: MIT */
-#include <stdio.h>
-
 #include "http/write.h"
 
+#include "http/head.h"
 #include "http/text.h"
 
-#define EXTRA_ROOM                                                                                 \
-  256 /* for a status line without its text, and the names and numbers of the extra fields */
+#define STATUSES 600
+#define EXTRA_ROOM 256 /* for a status line, and the names and numbers of the extra fields */
+
+static const char *const reasons[STATUSES] = {[100] = "Continue",
+                                              [101] = "Switching Protocols",
+                                              [200] = "OK",
+                                              [201] = "Created",
+                                              [202] = "Accepted",
+                                              [204] = "No Content",
+                                              [206] = "Partial Content",
+                                              [301] = "Moved Permanently",
+                                              [302] = "Found",
+                                              [303] = "See Other",
+                                              [304] = "Not Modified",
+                                              [307] = "Temporary Redirect",
+                                              [308] = "Permanent Redirect",
+                                              [400] = "Bad Request",
+                                              [401] = "Unauthorized",
+                                              [403] = "Forbidden",
+                                              [404] = "Not Found",
+                                              [405] = "Method Not Allowed",
+                                              [406] = "Not Acceptable",
+                                              [408] = "Request Timeout",
+                                              [409] = "Conflict",
+                                              [410] = "Gone",
+                                              [412] = "Precondition Failed",
+                                              [413] = "Content Too Large",
+                                              [414] = "URI Too Long",
+                                              [415] = "Unsupported Media Type",
+                                              [417] = "Expectation Failed",
+                                              [421] = "Misdirected Request",
+                                              [422] = "Unprocessable Content",
+                                              [429] = "Too Many Requests",
+                                              [431] = "Request Header Fields Too Large",
+                                              [500] = "Internal Server Error",
+                                              [501] = "Not Implemented",
+                                              [502] = "Bad Gateway",
+                                              [503] = "Service Unavailable",
+                                              [504] = "Gateway Timeout",
+                                              [505] = "HTTP Version Not Supported"};
 
 const char *kw_write_reason(int status) {
-  static const struct reason {
-    int status;
-    const char *text;
-  } reasons[] = {{100, "Continue"},
-                 {101, "Switching Protocols"},
-                 {200, "OK"},
-                 {201, "Created"},
-                 {202, "Accepted"},
-                 {204, "No Content"},
-                 {206, "Partial Content"},
-                 {301, "Moved Permanently"},
-                 {302, "Found"},
-                 {303, "See Other"},
-                 {304, "Not Modified"},
-                 {307, "Temporary Redirect"},
-                 {308, "Permanent Redirect"},
-                 {400, "Bad Request"},
-                 {401, "Unauthorized"},
-                 {403, "Forbidden"},
-                 {404, "Not Found"},
-                 {405, "Method Not Allowed"},
-                 {406, "Not Acceptable"},
-                 {408, "Request Timeout"},
-                 {409, "Conflict"},
-                 {410, "Gone"},
-                 {412, "Precondition Failed"},
-                 {413, "Content Too Large"},
-                 {414, "URI Too Long"},
-                 {415, "Unsupported Media Type"},
-                 {417, "Expectation Failed"},
-                 {421, "Misdirected Request"},
-                 {422, "Unprocessable Content"},
-                 {429, "Too Many Requests"},
-                 {431, "Request Header Fields Too Large"},
-                 {500, "Internal Server Error"},
-                 {501, "Not Implemented"},
-                 {502, "Bad Gateway"},
-                 {503, "Service Unavailable"},
-                 {504, "Gateway Timeout"},
-                 {505, "HTTP Version Not Supported"}};
-  for (size_t i = 0; i < KW_LENGTH(reasons); i++) {
-    if (reasons[i].status == status) return reasons[i].text;
-  }
-  return "";
+  return status >= 0 && status < STATUSES && reasons[status] != NULL ? reasons[status] : "";
 }
 
 /* {====== Checks ====== */
 
-static bool is_of_engine(kw_slice name) {
-  static const char *const names[] = {"connection",       "content-length",   "host",
-                                      "keep-alive",       "proxy-connection", "upgrade",
-                                      "transfer-encoding"};
-  for (size_t i = 0; i < KW_LENGTH(names); i++) {
-    if (kw_text_equal(name, names[i])) return true;
-  }
-  return false;
-}
-
 bool kw_write_allows(const kw_http_field *fields, size_t n) {
   for (size_t i = 0; i < n; i++) {
     if (!kw_text_is_token(fields[i].name) || !kw_text_is_value(fields[i].value)) return false;
-    if (is_of_engine(fields[i].name)) return false;
+    if (kw_head_is_reserved(fields[i].name)) return false;
   }
   return true;
 }

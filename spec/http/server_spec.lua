@@ -337,6 +337,18 @@ describe("status 100", function()
     eager.raw:free()
   end)
 
+  it("may be sent by an owner that pauses", function()
+    local paused = http1.server { pause = true }
+    paused:feed(EXPECT)
+    assert.is_true(paused.raw:answer { status = 100 })
+    assert.equal("HTTP/1.1 100 Continue\r\n\r\n", paused:flush())
+    paused.raw:resume()
+    assert.equal("", paused:flush())
+    paused:feed("hello")
+    assert.equal(OK .. "content-length: 0\r\n\r\n", paused:reply(""))
+    paused.raw:free()
+  end)
+
   it("waits for an owner that pauses", function()
     local paused = http1.server { pause = true }
     assert.equal("", paused:feed(EXPECT))
