@@ -175,7 +175,7 @@ local function specs(open)
     } do
       local ok, err = pcall(call)
       assert.is_false(ok)
-      assert(err:find("stm_spec.lua:%d+: %l+: the software transaction is over"), err)
+      assert(err:find("stm_spec.lua:%d+: %l+: the software transaction has ended"), err)
     end
     assert(tostring(kept):find("^keywatch.tx<0 read, 0 written over>"))
   end)

@@ -33,7 +33,7 @@ local function is_local(root)
   return type(root) == "userdata"
 end
 
---- Returns a table of concurrency's own that lives as long as a store or a client.
+--- Returns the table in which this folder keeps data of a store or a client, for as long as that lives.
 local function companion(root)
   return compat.companion(root, "concurrency")
 end

@@ -10,7 +10,7 @@ local contenders_mt = { __index = contenders_methods }
 --- Returns an empty list.
 local function new()
   return setmetatable({
-    by_key = {},         -- { key, created, is_tied, timer }
+    by_key = {},         -- the contenders, with the fields that `add` sets
     order = timers.new(),
     count = 0,
     newest = nil,        -- the contender that was added last, which may have been removed

@@ -36,7 +36,7 @@ local function open(owner, name, opts)
   }, election_mt)
 end
 
---- Does what owner:election does, with this session.
+--- Like owner:election, with this session.
 function sessions.methods.election(session, name)
   check.argument(type(name) == "string", 1, "election", "string", name)
   local election = open(session.owner, name, { session = session })
@@ -51,7 +51,7 @@ end
 -- {====== Leading ======
 
 --- Changes the value of a key, if its create revision is `created`. Returns true, or nil and an error: with the code
--- "lost" if there is no such key.
+-- "lost" if there is no such key, or the session is lost.
 local function set_value(session, key, created, value, times)
   local root = session.root
   local ok, result, err = request(session, root.txn, root, {

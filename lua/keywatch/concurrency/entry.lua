@@ -36,8 +36,8 @@ local entry_mt = { __index = entry_methods }
 
 -- Defaults of fields, so that the entry of a free lock is a small table:
 entry_methods.queue = nil       -- the tickets of the waiting calls, in a timer queue in which all timers are due
-entry_methods.doubts = 0        -- failed requests that may still create the key, see sweeper.lua
-entry_methods.doubt_until = 0   -- the time after which none of these requests is executed
+entry_methods.late_creates = 0  -- failed requests that may still create the key, see sweeper.lua
+entry_methods.late_until = 0    -- the time after which none of these requests is executed
 entry_methods.is_listed = false -- the entry is in the list of the sweeper
 entry_methods.swept = nil       -- driver event: set when the key was deleted
 
@@ -71,7 +71,7 @@ local function leave(entry)
   if ticket then -- atomic
     entry.state, ticket.has_turn = "taken", true
     ticket.turned:set()
-  elseif sweeper.is_doubtful(entry) then
+  elseif sweeper.may_be_created(entry) then
     entry.state = "free"
     if not entry.is_listed then entry.session.sweeper:add(entry) end
   else
@@ -201,7 +201,11 @@ function entry_methods:create(owner, name, value, deadline, is_try)
   if not ok or created == nil then
     local failure = ok and is_oldest or created
     local is_sure = type(failure) ~= "table" or not failure.maybe_done
-    if is_sure then self.has_key = sweeper.is_doubtful(self) elseif not session.is_local then sweeper.doubt(self) end
+    if is_sure then
+      self.has_key = sweeper.may_be_created(self)
+    elseif not session.is_local then
+      sweeper.expect_create(self)
+    end
     if not ok then error(failure, 0) end
     if failure.code == "lease_not_found" then
       session.is_gone = true -- before the other callers of the session are woken
@@ -212,16 +216,19 @@ function entry_methods:create(owner, name, value, deadline, is_try)
   end
   self.is_known = created ~= false
   if not created then -- with is_try: another session has the lock
-    self.has_key = sweeper.is_doubtful(self)
+    self.has_key = sweeper.may_be_created(self)
     return false
   end
-  if before and self.doubts > 0 then self.doubts = self.doubts - 1 end -- an earlier request has succeeded
+  if before and self.late_creates > 0 then -- an earlier request has succeeded
+    self.late_creates = self.late_creates - 1
+  end
   return created, is_oldest, before, revision
 end
 
---- Notes that the server may execute an abandoned request, and create the key, later.
-function entry_methods:doubt()
-  if self.has_key and not self.is_known and not self.session.is_local then sweeper.doubt(self) end
+--- Notes that the request to create the key was abandoned: the server may still execute it, unless the key is known to
+-- exist.
+function entry_methods:note_abandoned()
+  if self.has_key and not self.is_known and not self.session.is_local then sweeper.expect_create(self) end
 end
 
 -- }======
@@ -337,8 +344,8 @@ local function delete_now(entry)
   return ok and result ~= nil
 end
 
---- Gives up the entry. If its key may exist, the key is deleted, in the background unless the store is in this process.
--- Then the next call of the session gets the entry.
+--- Gives up the entry. If its key may exist, and the session is not lost, the key is deleted, in the background unless
+-- the store is in this process. Then the next call of the session gets the entry.
 function entry_methods:withdraw()
   local session = self.session
   if not self.has_key or session:error() or delete_now(self) then
@@ -358,7 +365,7 @@ end
 --- Gives up the entry, whose key was deleted, by this or another client, or will be deleted with its lease.
 function entry_methods:release()
   self.has_key, self.is_known = false, false
-  if sweeper.is_doubtful(self) then return self.session.sweeper:add(self) end
+  if sweeper.may_be_created(self) then return self.session.sweeper:add(self) end
   leave(self)
 end
 

@@ -48,8 +48,8 @@ local function write(fence, name, op, timeout, deadline)
   return nil, held_key:reason()
 end
 
---- Writes as `write` does, by an operation with the options of a plain call. What follows are the arguments of the
--- method, which the core checks.
+--- Like `write`, by an operation with the options of a plain call. The other arguments are those of the method, which
+-- the core checks.
 local function write_checked(fence, name, op, opts, ...)
   local bytes, timeout, deadline = check.call(name, core.requests[name], fence, ...)
   if not bytes then return nil, timeout end -- the error
@@ -59,22 +59,21 @@ local function write_checked(fence, name, op, opts, ...)
   return write(fence, name, op, timeout, deadline)
 end
 
---- Does what store:put does, if the lock is held.
+--- Like store:put, if the lock is held.
 function fence_methods:put(key, value, opts)
   local result, why = write_checked(self, "put", { put = key, value = value }, opts, key, value, opts)
   if not result then return nil, why end
   return result
 end
 
---- Does what store:delete does, if the lock is held.
+--- Like store:delete, if the lock is held.
 function fence_methods:delete(key, opts)
   local result, why = write_checked(self, "delete", { delete = key }, opts, key, opts)
   if not result then return nil, why end
   return result
 end
 
---- Does what store:txn does, if the lock is held. The transaction is nested in another one: a failure branch keeps its
--- meaning.
+--- Like store:txn, if the lock is held. The transaction is nested in another one: a failure branch keeps its meaning.
 function fence_methods:txn(txn, opts)
   local inner = type(txn) == "table" and { compare = txn.compare, success = txn.success, failure = txn.failure }
   local result, why = write_checked(self, "txn", { txn = inner }, opts, txn, opts)

@@ -3,7 +3,8 @@
 -- module.
 --
 -- A held key ends when it is released, when its session is lost, or when another client deletes or replaces its key.
--- The latter is noticed only during `wait_lost` or select, in which the key is watched.
+-- The latter is noticed only by requests that use the key, and during `wait_lost` or select, in which the key is
+-- watched.
 --
 -- An object that is collected without a release stays held until its session ends: the collector may run inside the
 -- critical section, whose code need not refer to the object. The state for background work is in a table of its own,
@@ -31,10 +32,10 @@ local function new(class, own_entry, owner, key, revision)
     entry = own_entry,
     session = own_entry.session,
     revision = revision,
-    is_over = false, -- it was released
-    err = nil,       -- the error of a loss without a loss of the session, or with which the release has failed
-    forwarder = nil,     -- created by the first wait for the loss
-    watch = nil,     -- of the key, during a wait for the loss
+    is_over = false, -- the key was released
+    err = nil,       -- the error "lost", after another client has deleted the key, or a release has found the loss
+    forwarder = nil, -- created by the first wait for the loss
+    watch = nil,     -- the watch of the key, during a wait for the loss
     opener = nil,    -- the task that opens the watch
     from = nil,      -- the start revision of the watch, if it is not the first one after the key was created
     trouble = nil,   -- the error code of the last watch, or read of the key, until there is a watch
@@ -89,7 +90,7 @@ function held_key_methods:lose()
   sessions.suspect(self.session)
 end
 
---- Reads the key after its watch has failed: it may have been deleted since. Returns true if it is still held, and
+--- Reads the key after its watch has failed: the key may have been deleted since. Returns true if it is still held, and
 -- can be watched from now on.
 local function look_at_key(self)
   local result, err = self.session.root:range(self.entry.key, { keys_only = true })
@@ -294,7 +295,7 @@ end
 
 --- Gives up the entry of a caller that was killed. Its key may be being created.
 local function undo_take(own)
-  own:doubt()
+  own:note_abandoned()
   own:withdraw()
 end
 
@@ -312,8 +313,8 @@ local function acquire_in(session, owner, name, value, deadline, is_try, adopt)
   return nil, failure_of(session, why, deadline), is_known
 end
 
---- Waits as acquire_in does, in the session of the options of a method. If the server has lost the lease of the default
--- session before the key was created, tries once more, in a new one.
+--- Like acquire_in, in the session of the options of a method. If the server has lost the lease of the default session
+-- before the key was created, tries once more, in a new one.
 local function acquire(owner, opts, name, value, deadline, is_try, adopt, is_again)
   local session, err = sessions.of_options(owner, opts, deadline)
   if not session then return nil, err end

@@ -76,12 +76,12 @@ local function begin_in_session(session, name, opts, is_try, called)
   return acquire(session.owner, { session = session }, name, deadline, is_try)
 end
 
---- Does what owner:lock does, with this session.
+--- Like owner:lock, with this session.
 function sessions.methods.lock(session, name, opts)
   return check.results(begin_in_session(session, name, opts, false, "lock"))
 end
 
---- Does what owner:try_lock does, with this session.
+--- Like owner:try_lock, with this session.
 function sessions.methods.try_lock(session, name, opts)
   return check.results(begin_in_session(session, name, opts, true, "try_lock"))
 end

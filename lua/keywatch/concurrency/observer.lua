@@ -100,7 +100,7 @@ end
 
 -- {====== The leader ======
 
---- Makes the existing kvs the candidates.
+--- Makes the initial kvs the candidates.
 local function begin(self)
   local kvs = self.initial
   self.initial, self.candidates = nil, contenders.new()
@@ -172,7 +172,7 @@ function follower_methods:look()
   return true
 end
 
---- Returns the next leader; nil and an error; or nil after close.
+--- Returns the next leader. Returns nil, and the error if the watch has failed.
 function follower_methods:take()
   local kv = self.pending
   self.pending = nil
@@ -180,7 +180,7 @@ function follower_methods:take()
   return nil, self.failure
 end
 
---- Ends the following.
+--- Ends the follower.
 function follower_methods:close()
   if self.is_closed then return end
   self.is_closed, self.pending = true, nil
@@ -199,8 +199,9 @@ local function new(owner, prefix, times)
   return setmetatable({ follower = follower, sentinel = guard(follower) }, observer_mt)
 end
 
---- Waits for the next leader, or the next value of the leader, and returns its kv. Returns nil and an error, nil alone
--- after close. The code "timeout" means that the observer stays open.
+--- Waits for the next leader, or the next value of the leader, and returns its kv. Returns nil and an error at the
+-- timeout, and if the observer has failed; otherwise only nil after close. The code "timeout" means that the observer
+-- stays open.
 function observer_methods:next(timeout)
   check.timeout(timeout, "next")
   local found, kv, err = driver.get().select { self, timeout = timeout }

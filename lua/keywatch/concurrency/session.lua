@@ -26,7 +26,7 @@ local function entries_of(root, hex)
   local all = bases.companion(root)
   all.entries = all.entries or setmetatable({}, weak_mt)
   local name, fresh = hex .. " " .. core.pid(), {}
-  local entries = all.entries[name] or fresh -- at once with what follows
+  local entries = all.entries[name] or fresh -- atomic with the next line
   all.entries[name] = entries
   return entries
 end

@@ -56,10 +56,10 @@ local function begin(run, base, fetched)
   }, tx_mt)
 end
 
---- Raises if the attempt is over, a read has failed, or the key is not a string.
+--- Raises if the attempt has ended, a read has failed, or the key is not a string.
 local function check_use(tx, name, key)
   if tx.is_over then
-    check.misuse("%s: the software transaction is over: tx is valid until its function returns", name)
+    check.misuse("%s: the software transaction has ended: tx is valid until its function returns", name)
   end
   if tx.failure then error(tx.failure, 0) end
   check.argument(type(key) == "string", 1, name, "string", key)
@@ -90,13 +90,14 @@ local function read(run, key, base)
   return check.call("get", owner.range, owner, key, opts)
 end
 
---- Reads a key from the owner. With a base, another task of the function may have read first: then at its revision.
+--- Reads a key from the owner. If all reads must be of one revision, and another task of the function has set that
+-- revision during the read, reads again at that revision.
 local function fetch(tx, key)
   local has_base = tx.run.level.has_base
   repeat
     local base = tx.base
     local result, err = read(tx.run, key, base)
-    if tx.is_over then check.misuse("get: the software transaction was over before the key was read") end
+    if tx.is_over then check.misuse("get: the software transaction has ended before the key was read") end
     if not result then fail(tx, err) end
     if has_base then tx.base = tx.base or result.revision end
     if not has_base or tx.base == (base or result.revision) then return result.kvs[1] or false end
@@ -113,7 +114,7 @@ end
 
 -- }======
 
--- {====== What the function calls ======
+-- {====== Methods of tx ======
 
 --- Returns the id of a lease, or nil.
 local function id_of(lease)
@@ -191,7 +192,7 @@ local function gets(keys)
   return list
 end
 
---- Returns the kvs of such a list by key; false for a key that does not exist.
+--- Returns the kvs in the responses to `gets`, by key; false for a key that does not exist.
 local function by_key(keys, responses)
   local kvs = {}
   for i, key in ipairs(keys) do kvs[key] = responses[i] end
@@ -217,11 +218,11 @@ local function explain(err, n_read, n_written)
   return err
 end
 
---- Returns the seconds until the deadline, or nil without one; and the error "deadline_exceeded" if it is over.
+--- Returns the seconds until the deadline, or nil without one; and the error "deadline_exceeded" if it has passed.
 local function time_left(run)
   local left = run.deadline and run.deadline - driver.get().now()
   if not left or left > 0 then return left end
-  local text = ("keywatch: stm: the deadline was over after %d conflicts"):format(run.conflicts)
+  local text = ("keywatch: stm: the deadline has passed after %d conflicts"):format(run.conflicts)
   return 0, errors.new("deadline_exceeded", text)
 end
 
@@ -267,7 +268,7 @@ local function pause(run)
   driver.get().sleep(math.min(driver.random() * bound, left or bound))
 end
 
---- Returns the results of the function as a list with its length, if they are those of pcall: true and the results.
+--- Packs the results of pcall: returns the first one, and a list of the others with their number `n`.
 local function pack(ok, ...)
   return ok, { n = select("#", ...), ... }
 end

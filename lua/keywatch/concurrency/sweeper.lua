@@ -6,17 +6,17 @@
 -- `poll`, which the driver calls while there are keys, starts the task, also after an earlier one was cancelled at the
 -- end of a run.
 --
--- A request to create a key that has failed with `maybe_done` may still be executed later. Therefore the entry of such
--- a key (see entry.lua) has a doubt, and the sweeper deletes the key again and again until it has found the key as
--- often as there were doubts, or DOUBT seconds have passed. Another call may take the entry between two
--- deletions.
+-- A request to create a key that has failed with `maybe_done` may still be executed later. The entry of the key (see
+-- entry.lua) counts such requests in `late_creates`. The sweeper deletes the key again and again, until it has found
+-- the key that many times, or MAX_LATE seconds have passed since the last of these requests. Another call may take the
+-- entry between two deletions.
 
 local lock_requests = require "keywatch.concurrency.lock_requests"
 local driver = require "keywatch.task.driver"
 
-local DOUBT = 10        -- seconds: longer than an etcd works on an abandoned request
+local MAX_LATE = 10     -- seconds: longer than an etcd works on an abandoned request
 local REQUEST = 10      -- seconds for one deletion
-local FIRST_PAUSE = 0.05 -- seconds between two rounds, which double
+local FIRST_PAUSE = 0.05 -- seconds between two rounds, doubled each time
 local LONGEST_PAUSE = 2
 
 local sweeper_methods = {}
@@ -33,14 +33,14 @@ local function new(leave)
 end
 
 --- Notes a request whose key may still be created later.
-local function doubt(entry)
-  entry.doubts, entry.doubt_until = entry.doubts + 1, driver.get().now() + DOUBT
+local function expect_create(entry)
+  entry.late_creates, entry.late_until = entry.late_creates + 1, driver.get().now() + MAX_LATE
 end
 
 --- True if a failed request may still create a key.
-local function is_doubtful(entry)
-  if entry.doubts > 0 and driver.get().now() >= entry.doubt_until then entry.doubts = 0 end
-  return entry.doubts > 0
+local function may_be_created(entry)
+  if entry.late_creates > 0 and driver.get().now() >= entry.late_until then entry.late_creates = 0 end
+  return entry.late_creates > 0
 end
 
 -- {====== Sweeping ======
@@ -52,7 +52,7 @@ local function announce(entry)
   if swept then swept:set() end
 end
 
---- Removes an entry from the list, and wakes the waiters for that.
+--- Removes an entry from the list, and wakes the callers that wait for that.
 local function remove(self, entry)
   for i = #self.list, 1, -1 do
     if self.list[i] == entry then table.remove(self.list, i) end
@@ -71,7 +71,7 @@ local function find_and_delete(root, key)
 end
 
 --- Deletes the key of an entry. Returns true if there is nothing left to do now. A key that is known to exist is not
--- one of the doubtful ones.
+-- that of a late request.
 local function delete(entry)
   local session = entry.session
   entry.state = "sweeping"
@@ -79,15 +79,15 @@ local function delete(entry)
   if not ok then
     err = is_deleted -- a usage error: the store was closed
   elseif is_deleted ~= nil then
-    if is_deleted and not entry.is_known and entry.doubts > 0 then entry.doubts = entry.doubts - 1 end
+    if is_deleted and not entry.is_known and entry.late_creates > 0 then entry.late_creates = entry.late_creates - 1 end
     entry.is_known = false
     return true
   end
   return session:error() ~= nil or type(err) ~= "table" or err.code == "closed"
 end
 
---- Processes all entries once. Returns true if there is work left. Between two rounds an entry with a doubt may be
--- taken.
+--- Processes all entries once. Returns true if there is work left. Between two rounds an entry with late requests may
+-- be taken.
 local function sweep(self)
   local entries = {}
   for i, entry in ipairs(self.list) do entries[i] = entry end
@@ -95,17 +95,17 @@ local function sweep(self)
     if entry.state == "taken" or entry.state == "gone" then
       remove(self, entry) -- the call that has the entry deletes the key
     elseif entry.session:error() then
-      entry.doubts = 0
+      entry.late_creates = 0
       remove(self, entry)
       self.leave(entry)
     elseif delete(entry) then
-      if not is_doubtful(entry) or entry.session:error() then
-        entry.doubts = 0
+      if not may_be_created(entry) or entry.session:error() then
+        entry.late_creates = 0
         remove(self, entry)
         self.leave(entry)
       else
         announce(entry)
-        self.leave(entry) -- an entry with doubts becomes free, and stays known
+        self.leave(entry) -- an entry with late requests becomes free, and stays in the session
       end
     end
   end
@@ -160,4 +160,4 @@ function sweeper_methods:after_fork()
   driver.get().detach(self)
 end
 
-return { new = new, doubt = doubt, is_doubtful = is_doubtful }
+return { new = new, expect_create = expect_create, may_be_created = may_be_created }
