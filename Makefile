@@ -193,7 +193,7 @@ mutations: build/$(VM)/built build/fault.so    ## break keywatch on purpose, and
 	@$(ON_DISKS_IN_MEMORY)/mutate.lua --vm=$(VM) --include=$(INCDIR.$(VM)) --seeds=$(SEEDS) --jobs=$(shell nproc) --only=$(ONLY)
 
 # Fuzzing: the core without Lua, and an arena of its own.
-FUZZERS := split decode http serve client image content journal tls tls_peer
+FUZZERS := split decode http json serve client image content journal tls tls_peer
 FUZZED := $(filter-out csrc/base/arena.c csrc/face/% csrc/bind/% csrc/probe/bind/%,$(PROBED_CORE)) \
   $(filter-out csrc/tls/lua_% csrc/tls/tls.c,$(wildcard csrc/tls/*.c)) csrc/uv/tls_peer.c \
   $(filter-out $(FUZZERS:%=fuzz/%.c),$(wildcard fuzz/*.c))

@@ -222,6 +222,7 @@ build = {
         "csrc/model/error.c",
         "csrc/codec/event.c",
         "csrc/codec/grpc.c",
+        "csrc/codec/json.c",
         "csrc/codec/keyvalue.c",
         "csrc/codec/message.c",
         "csrc/codec/messages.c",
