@@ -413,9 +413,10 @@ describe("the reference", function()
 
   local controllers = annotations.read("types/keywatch/controller.lua")
   local testing = annotations.read("types/keywatch/testing.lua")
+  local json = annotations.read("types/keywatch/json.lua")
 
-  it("has every function of keywatch.controller and keywatch.testing", function()
-    for name, read in pairs { controller = controllers, testing = testing } do
+  it("has every function of keywatch.controller, keywatch.json and keywatch.testing", function()
+    for name, read in pairs { controller = controllers, json = json, testing = testing } do
       local found = {}
       for method in reference:prose():gmatch("`" .. name .. "%.([%l_]+)%(") do found[method] = true end
       assert.are.same(set_of(read.classes["keywatch." .. name].methods), found)
@@ -502,6 +503,10 @@ describe("the reference", function()
     expect_names(pages["docs/testing.md"], testing, "keywatch.testing.", {
       "WorldOptions", "ServeOptions", "RuleOptions", "World", "Server", "Rule",
     }, {})
+  end)
+
+  it("has every option of JSON, on its page", function()
+    expect_names(pages["docs/json.md"], json, "keywatch.json.", { "DecodeOptions", "EncodeOptions" }, {})
   end)
 
   it("has every option and call of managers, every flag of keywatch run, and every metric, on their page", function()

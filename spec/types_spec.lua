@@ -105,6 +105,7 @@ describe("the annotations #slow", function()
   end)
 
   for path, classes in pairs {
+    ["types/keywatch/json.lua"] = { json = "json" },
     ["types/keywatch/testing.lua"] = { testing = "testing", ["testing.World"] = "testing.world",
       ["testing.Server"] = "testing.server", ["testing.Rule"] = "testing.faults" },
     ["types/keywatch/controller.lua"] = { controller = "controller", ["controller.WorkQueue"] = "controller.work_queue",

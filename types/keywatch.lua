@@ -212,7 +212,7 @@ function keywatch.selector(given, opts) end
 ---| "listen_failed" # a server could not listen on an address
 ---| "locked" # try_lock: another session holds the lock
 ---| "lost" # the lease, the lock or the leadership has ended; a fenced write has changed nothing
----| "malformed" # the received bytes are not a message of the expected type
+---| "malformed" # the received bytes are not a message of the expected type, or the text is not JSON
 ---| "stopped" # the server is shutting down
 ---| "thread_failed" # the thread of a server has ended, or could not start
 ---| "no_space" # the quota or the disk is full
@@ -251,6 +251,7 @@ function keywatch.selector(given, opts) end
 ---@field code keywatch.ErrorCode
 ---@field message string etcd's own text, where etcd has the error
 ---@field grpc_status integer
+---@field position? integer place of the byte that cannot be there, from 1 on, for errors of json.decode
 ---@field errno? string the system's name, such as "EADDRINUSE", for the code "listen_failed"
 ---@field where? string "file:line" of the call, for a store that could not be opened
 ---@field maybe_done? boolean true if a failed write may have been done, or may be done later

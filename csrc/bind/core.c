@@ -12,6 +12,7 @@
 #include "bind/lua_content.h"
 #include "bind/lua_error.h"
 #include "bind/lua_feed_state.h"
+#include "bind/lua_json.h"
 #include "bind/lua_message.h"
 #include "bind/lua_password.h"
 #include "bind/lua_peer.h"
@@ -141,6 +142,7 @@ int luaopen_keywatch_core(lua_State *L) {
   kw_bind_add_write_class(L);
   kw_bind_add_holder(L);
   kw_bind_add_messages(L);
+  kw_bind_add_json(L);
   for (size_t i = 0; i < KW_LENGTH(fields); i++) {
     fields[i].push(L);
     lua_setfield(L, -2, fields[i].name);

@@ -393,6 +393,12 @@ for name, answer in pairs(ANSWERS) do
   case("answers." .. name, function() return "\255", memo end)
 end
 case("core.header", function() return core.encode("PutResponse", { header = { cluster_id = 5, revision = 4 } }) end)
+case("core.json_decode", function() return '{"a":[1,{"b":"' .. LONG .. '\\n"}],"c":[]}' end)
+case("core.json_decode", function() return "[1," end)
+case("core.json_decode", function() return '{"a":{"b":1},"c":2}', { ordered = true, duplicates = "error" } end)
+case("core.json_encode", function() return { LONG:rep(20), { 1, 2.5 } }, { indent = 2 } end)
+case("core.json_encode", function() return { a = 1, b = { c = LONG } }, { sort_keys = true } end)
+case("core.json_encode", function() return { print } end)
 case("core.encode", function() return "RangeResponse", { kvs = { { key = LONG:rep(10) }, { key = "k2" } } } end)
 case("core.decode", function() return "RangeResponse", core.encode("RangeResponse", { kvs = { KV, KV } }) end)
 case("core.decode", function() return "RangeResponse", "\255" end)
