@@ -11,8 +11,8 @@
 -- Each call looks at the parent and at its children as they are now, and writes what is missing, wrong or too much. A
 -- call never asks what has happened. So it does not matter which changes it was not there for.
 
-local cjson = require "cjson"
 local controller = require "keywatch.controller"
+local json = require "keywatch.json"
 
 local FINALIZER = "replicas"
 local TIMES = { timeout = 5 }
@@ -44,7 +44,7 @@ local function put_children(store, parent_key, parent_revision, have, want)
     local child = have[key]
     if not child or child.image ~= image then
       compare[#compare + 1] = { key = key, mod_revision = child and child.revision or 0 }
-      local value = cjson.encode { image = image, metadata = { owner = parent_key } }
+      local value = json.encode { image = image, metadata = { owner = parent_key } }
       operations[#operations + 1] = { put = key, value = value }
     end
   end

@@ -5,7 +5,7 @@
 -- route with the longest path that a request's path begins with counts. Each worker has a copy of all routes, which
 -- follows the keys over one connection. No request waits for the server, and a server that is down stops nobody.
 
-local cjson = require "cjson"
+local json = require "keywatch.json"
 local keywatch = require "keywatch"
 
 local PREFIX = "/gateway/routes/"
@@ -18,7 +18,7 @@ local sorted -- the routes, those with long paths first; nil after a change
 
 --- Returns the route of a value. A value that is no route raises: keywatch logs that, and the route stays as it was.
 local function decode(value)
-  local route = cjson.decode(value)
+  local route = assert(json.decode(value))
   if type(route.path) ~= "string" or type(route.upstream) ~= "string" then error("no route: " .. value, 0) end
   return route
 end
@@ -58,7 +58,7 @@ end
 function gateway.status()
   local status = cache:status()
   ngx.header.content_type = "application/json"
-  ngx.say(cjson.encode {
+  ngx.say(json.encode {
     routes = status.keys, revision = status.revision, age = status.age,
     trouble = status.trouble and tostring(status.trouble),
   })

@@ -2,29 +2,19 @@
 --- filter: selects and decodes objects for a reader: the options `codec`, `include`, `labels`,
 -- `labels_at`, `fields`, `where` and `transform` of object watches and informers. See transition.lua.
 --
--- A codec is "json", or a table of two functions, `decode` and `encode`. JSON is that of the module cjson (lua-cjson),
--- which is loaded when it is first asked for. Its null is cjson.null.
+-- A codec is "json", or a table of two functions, `decode` and `encode`. JSON is that of keywatch.json.
 
 local check = require "keywatch.support.check"
+local json = require "keywatch.json"
 local selectors = require "keywatch.cache.selector"
 
 local TITLES = { object_watch = "an object watch", informer = "an informer" }
-
-local NO_JSON = "%s: the codec 'json' needs the module cjson: install Debian's package lua-cjson, or the rock lua-cjson"
-
---- Returns the codec "json". Raises if cjson is not installed, or was found and cannot be loaded.
-local function json(name)
-  local ok, cjson = pcall(require, "cjson")
-  if not ok and tostring(cjson):find("module 'cjson' not found", 1, true) then check.misuse(NO_JSON, name) end
-  if not ok then error(cjson, 0) end
-  return { decode = cjson.decode, encode = cjson.encode }
-end
 
 --- Returns the codec that the option `codec` of a method names; nil if it is nil: values stay strings. Raises if there
 -- is no such codec.
 local function codec_of(given, name)
   if given == nil then return nil end
-  if given == "json" then return json(name) end
+  if given == "json" then return json end
   if type(given) ~= "table" then
     check.misuse("%s: option 'codec' must be 'json' or a table of functions, not %s", name, check.shown(given))
   end

@@ -4,13 +4,14 @@
 --
 -- The texts are those of RFC 8259 in UTF-8, nested at most MAX_DEPTH deep. Everything else is refused, even if some
 -- decoders accept it: in a text that is not understood, a wrong part could be changed. Names of members are compared
--- after their escapes were resolved. If a name occurs several times the last member counts, as in cjson.
+-- after their escapes were resolved. If a name occurs several times the last member counts, as in
+-- keywatch.json.
 --
 -- An item is a member of an object, or an element of a list: { name = of a member, first = place of its first byte,
 -- value = place of its value, after = place after it }. Items are in a list, in order, with the field `closing`, the
 -- place of the closing bracket. No function is recursive, so a text cannot overflow the stack.
 
-local MAX_DEPTH = 1000 -- of nested values, as in cjson
+local MAX_DEPTH = 1000 -- of nested values, as in keywatch.json
 
 -- {====== Scanning ======
 
