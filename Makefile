@@ -225,6 +225,7 @@ bench: build build/node/installed build/go/peer build/go/handshakes build/bench/
 	@$(LUA54) bench/durable.lua
 	@$(LUA54) bench/watch.lua
 	@$(LUA54) bench/object_watch.lua
+	@$(LUA54) bench/json.lua
 	@$(LUA54) bench/tasks.lua
 	@$(LUA54) bench/locks.lua
 	@$(LUA54) bench/mutex.lua
