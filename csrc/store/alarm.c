@@ -24,7 +24,7 @@ unsigned kw_alarm_visible(const kw_store *store, unsigned *own) {
   return merge(alarms);
 }
 
-/* {====== The store's own ====== */
+/* {====== The store's own alarms ====== */
 
 void kw_alarm_raise(kw_store *store, kw_alarm alarm) {
   if (store->failure == KW_OK) store->alarms |= alarm;
@@ -52,7 +52,7 @@ int kw_store_disarm_own(kw_store *store, kw_alarm alarm) {
 
 /* }====== */
 
-/* {====== Those of other members ====== */
+/* {====== Alarms of other members ====== */
 
 /* Returns the prefix of the names of the rows with this alarm. */
 static kw_slice row_prefix(kw_alarm alarm) {

@@ -5,7 +5,7 @@
 #include "store/store.h"
 
 #define PUT_COST 256       /* bytes that etcd adds to the key and the value of a put */
-#define LEAST_WEIGHT 16384 /* that every transaction may have: a few milliseconds */
+#define LEAST_WEIGHT 16384 /* every transaction may have this weight: a few milliseconds */
 #define PUT_FIELDS 64      /* more than a PutRequest without the bytes of key and value */
 
 typedef struct branch {
@@ -25,12 +25,12 @@ static branch failure_of(const kw_txn_op *txn) {
 
 /* The limits of a transaction. */
 typedef struct budget {
-  int64_t ops; /* of each list */
+  int64_t ops; /* length of each list */
   int64_t depth;
   int64_t *weight; /* of the whole transaction, see kw_check_weight */
 } budget;
 
-static int check_txn(const kw_txn_op *txn, budget may);
+static int check_txn(const kw_txn_op *txn, budget limits);
 
 static int check_range(const kw_range_op *op) {
   if (op->range.key.len == 0) return KW_ERR_EMPTY_KEY;
@@ -46,20 +46,20 @@ static int check_put(const kw_put_op *op) {
   return KW_OK;
 }
 
-static int check_single(const kw_op *op, budget may) {
+static int check_single(const kw_op *op, budget limits) {
   switch (op->kind) {
     case KW_OP_RANGE: return check_range(&op->range);
     case KW_OP_PUT: return check_put(&op->put);
     case KW_OP_DELETE: return op->delete.range.key.len == 0 ? KW_ERR_EMPTY_KEY : KW_OK;
-    case KW_OP_TXN: return check_txn(&op->txn, may);
+    case KW_OP_TXN: return check_txn(&op->txn, limits);
     case KW_OP_NONE: break;
   }
   return KW_ERR_KEY_NOT_FOUND;
 }
 
-static int check_branch(branch b, budget may) {
+static int check_branch(branch b, budget limits) {
   int rc = KW_OK;
-  for (size_t i = 0; i < b.n && rc == KW_OK; i++) rc = check_single(&b.ops[i], may);
+  for (size_t i = 0; i < b.n && rc == KW_OK; i++) rc = check_single(&b.ops[i], limits);
   return rc;
 }
 
@@ -71,17 +71,17 @@ static int64_t longest_list(const kw_txn_op *txn) {
 }
 
 /* The limit for a nested transaction is that of its parent minus the longest list of the parent. */
-static int check_txn(const kw_txn_op *txn, budget may) {
+static int check_txn(const kw_txn_op *txn, budget limits) {
   int64_t n = longest_list(txn);
-  *may.weight -= may.depth * (int64_t)(txn->n_compares + txn->n_success + txn->n_failure);
-  if (n > may.ops || *may.weight < 0) return KW_ERR_TOO_MANY_OPS;
-  may.ops -= n;
-  may.depth++;
+  *limits.weight -= limits.depth * (int64_t)(txn->n_compares + txn->n_success + txn->n_failure);
+  if (n > limits.ops || *limits.weight < 0) return KW_ERR_TOO_MANY_OPS;
+  limits.ops -= n;
+  limits.depth++;
   for (size_t i = 0; i < txn->n_compares; i++) {
     if (txn->compares[i].range.key.len == 0) return KW_ERR_EMPTY_KEY;
   }
-  int rc = check_branch(success_of(txn), may);
-  return rc != KW_OK ? rc : check_branch(failure_of(txn), may);
+  int rc = check_branch(success_of(txn), limits);
+  return rc != KW_OK ? rc : check_branch(failure_of(txn), limits);
 }
 
 /* }====== */

@@ -20,7 +20,7 @@
 #define BUFFER_BYTES (64 * 1024)
 #define RELEASED_AT_ONCE 10000 /* records */
 #define SUFFIX_ROOM 48         /* bytes of the end of a temporary name */
-#define TRIES 100              /* names that earlier processes may have left */
+#define TRIES 100              /* how many names are tried: files of earlier processes may exist */
 
 struct kw_content_writer {
   pid_t pid; /* the process that began the write */
@@ -28,10 +28,10 @@ struct kw_content_writer {
   bool has_thread;
   atomic_bool must_end;
   atomic_bool is_ended; /* set by the thread */
-  int number;           /* the outcome: that of the thread, once it is joined */
+  int number;           /* outcome of the write, see kw_content_writer_outcome; set by the thread */
 
   bool is_holding;
-  const kw_store *replica; /* whose records are held; only compared */
+  const kw_store *replica; /* the replica whose records are held; only compared */
   uint8_t *key;            /* the last key that was visited */
   size_t key_len;
   size_t key_cap;

@@ -17,9 +17,9 @@ void kw_counts_add(kw_counts *counts, kw_slice last, kw_slice end, int64_t revis
   memcpy(bytes->bytes, last.data, last.len);
   bytes->bytes[last.len] = 0;
   memcpy(bytes->bytes + key_len, end.data, end.len);
-  kw_count *place = &counts->all[counts->next++ % KW_COUNTS];
-  if (place->bytes != NULL) kw_blob_release(place->bytes);
-  *place = (kw_count){bytes, key_len, revision, rewrites, count};
+  kw_count *oldest = &counts->all[counts->next++ % KW_COUNTS];
+  if (oldest->bytes != NULL) kw_blob_release(oldest->bytes);
+  *oldest = (kw_count){bytes, key_len, revision, rewrites, count};
 }
 
 static bool is_of(const kw_count *c, const kw_range *range) {

@@ -15,7 +15,7 @@
 #define KW_COUNTS_KEY_MAX 4096 /* bytes of key and end; longer ranges are not stored */
 
 typedef struct kw_count {
-  kw_blob *bytes; /* the key and the end; NULL: this place is empty */
+  kw_blob *bytes; /* the key and the end; NULL: this entry is empty */
   size_t key_len;
   int64_t revision;
   uint64_t rewrites;
@@ -25,13 +25,15 @@ typedef struct kw_count {
 /* All zero, the table is empty and ready for use. */
 typedef struct kw_counts {
   kw_count all[KW_COUNTS];
-  size_t next; /* the oldest place, which is replaced next */
+  size_t
+      next; /* number of counts that were added; modulo KW_COUNTS, the oldest entry, which is replaced next */
 } kw_counts;
 
 /* Frees the table's memory. */
 void kw_counts_drop(kw_counts *counts);
 
-/* Stores the count of the part of a range after `last`. Does nothing if memory is short. */
+/* Stores the count of the part of a range after `last`. Does nothing if its key and end are too long, or if memory is
+ * short. */
 void kw_counts_add(kw_counts *counts, kw_slice last, kw_slice end, int64_t revision,
                    uint64_t rewrites, int64_t count);
 

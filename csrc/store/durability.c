@@ -7,7 +7,7 @@
 #include "store/load.h"
 #include "store/write.h"
 
-#define CHECKPOINT_MS 1000 /* for which a durable group is only in the journal */
+#define CHECKPOINT_MS 1000 /* how long a durable group may be only in the journal */
 
 void kw_durability_init(kw_store *store) {
   kw_durability *d = &store->durability;
@@ -51,7 +51,7 @@ static bool is_held_back(kw_store *store) {
   return true;
 }
 
-/* Begins a pause after a group of so many revisions, if that is worthwhile. Without a bell there is no pause, as
+/* Begins a pause after a group of this many revisions, if that is worthwhile. Without a bell there is no pause, as
  * nothing would report its end. */
 static void pause_after(kw_store *store, int64_t revisions) {
   int64_t flush_ns = kw_committer_flush_ns(store->committer);
@@ -152,13 +152,13 @@ static void give_up(kw_store *store, kw_fault fault) {
   kw_fault_describe(kw_error_describe(KW_ERR_STORAGE)->text, fault, store->failure_text);
 }
 
-/* Notes that the state cannot be undone wholly: the storage has failed then. */
+/* Notes that the state cannot be undone completely: the storage has failed then. */
 static void note_loss(kw_durability *d) {
   d->has_loss = true;
   if (d->fault.what == NULL) d->fault.what = "the state before a failed write cannot be read";
 }
 
-/* Begins to go back to the durable state. */
+/* Begins to return to the durable state. */
 static void begin_undo(kw_store *store, int rc) {
   kw_durability *d = &store->durability;
   if (!kw_store_is_busy(store)) store->live_before = store->index.live;
@@ -200,15 +200,14 @@ static void fail(kw_store *store, int rc, bool wait) {
   kw_durability_undo(store, &work);
 }
 
-/* True if a checkpoint has failed, and the store does not know that yet. */
+/* True if a checkpoint has failed, and the store has not reacted to that yet. */
 static bool has_failed(const kw_store *store) {
   return store->failure == KW_OK && store->durability.failed == KW_OK &&
          kw_committer_failure(store->committer) != KW_OK && kw_committer_is_idle(store->committer);
 }
 
-/* Returns true if the outcome of a group was taken, or all groups to come have failed. A failure is settled when the
- * groups are undone: with `wait` at once. Records that a checkpoint has
- * written leave the memory. */
+/* Returns true if the outcome of a group was taken, or all later groups will fail. A failure is settled when the groups
+ * are undone: with `wait` at once. Records that a checkpoint has written leave the memory. */
 static bool take(kw_store *store, bool wait) {
   kw_commit_meta meta;
   int rc;

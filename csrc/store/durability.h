@@ -5,7 +5,7 @@
  * A flush submits the gathering commit group to the committer. A poll takes the outcome. After success the group is in
  * the journal, and its revisions become visible; a checkpoint writes the group to the database later. After a failure
  * the store returns to its durable state: the group is undone, and with it everything that was committed later. This
- * may take several turns, in which the store is busy and the tickets are not settled.
+ * may take several turns, during which the store is busy and the tickets are not settled.
  *
  *   no space     the alarm is raised
  *   no memory    callers get the error, and may retry
@@ -27,7 +27,7 @@ int64_t kw_durability_deadline(const kw_store *store);
 void kw_durability_step(kw_store *store, int64_t now);
 
 /* Continues to undo failed groups, while durability.failed is set. Returns true when all are undone: the failure is
- * settled then, and the long write, if there is one, is rolled back in the turns to come. */
+ * settled then, and the long write, if there is one, is rolled back in later turns. */
 bool kw_durability_undo(kw_store *store, kw_work *work);
 
 #endif

@@ -37,12 +37,13 @@ typedef struct kw_index_path {
 } kw_index_path;
 
 typedef struct kw_index {
-  kw_index_node *root; /* NULL while there are no keys */
+  kw_index_node *root; /* NULL, or an empty leaf, while there are no keys */
   size_t n;            /* keys, dead ones included */
   int64_t live;        /* live keys */
 
-  kw_index_path path;            /* a cache: the path to path_of */
-  const kw_key_history *path_of; /* the key that was changed last; NULL: the path is not valid */
+  kw_index_path path; /* a cache: the path to path_of */
+  const kw_key_history
+      *path_of; /* the key that was found or changed last; NULL: the path is not valid */
 } kw_index;
 
 typedef struct kw_index_cursor {
@@ -92,7 +93,8 @@ kw_index_cursor kw_index_seek_back(const kw_index *index, kw_slice key, bool fro
 /* Returns the history before the cursor, live or dead, and moves there; or NULL at the first key. */
 kw_key_history *kw_index_previous(kw_index_cursor *cursor);
 
-/* Returns the live history before the cursor, and moves there; or NULL if there is none. O(log n), as above. */
+/* Returns the live history before the cursor, and moves there; or NULL if there is none. Skips any number of dead keys
+ * in O(log n). */
 kw_key_history *kw_index_previous_live(const kw_index *index, kw_index_cursor *cursor);
 
 #endif

@@ -33,7 +33,7 @@ typedef struct kw_key_state {
 
 typedef struct kw_key_history {
   kw_key_state state; /* all zero while the key is deleted, unless it is asleep */
-  uint32_t first;     /* earlier changes were compacted away */
+  uint32_t first;     /* index of the oldest known change; those before it were compacted away */
   uint32_t n;         /* the known changes are [first, n) */
   uint32_t cap;       /* of `many`; 0: the only change is `one` */
   uint32_t key_len : 31;

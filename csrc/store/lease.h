@@ -27,7 +27,7 @@ typedef struct kw_lease {
   uint64_t steps_end;
   kw_link waiting; /* linked until these steps are forgotten, see kw_leases_wait */
   uint32_t moves;  /* how often the keys moved to a table of another size */
-  int64_t tag;     /* number under which its end is announced; 0: not announced */
+  int64_t tag;     /* number that announces the end of the lease; 0: the end is not announced */
   bool is_revoked;
   bool has_expired; /* revoked because it has expired */
   struct kw_lease *next_ended;
@@ -39,7 +39,7 @@ typedef struct kw_leases {
   kw_link all;          /* leases that have not ended: those of by_id, and the revoked ones */
   size_t n_all;         /* leases of that list */
   size_t n_keys;        /* keys that are attached to leases */
-  uint64_t last_number; /* of a lease */
+  uint64_t last_number; /* number of the newest lease */
   kw_link cursors;      /* list of kw_lease_cursor */
   kw_link waiting;      /* list of kw_lease, in the order of their last steps */
   kw_heap due;          /* the first lease to expire is first */
@@ -111,8 +111,8 @@ void kw_leases_forget(kw_leases *leases, uint64_t first, kw_work *work);
 /* Returns the last revoked lease of an id that may be put back, or NULL. O(1). */
 kw_lease *kw_leases_find_revoked(const kw_leases *leases, int64_t id);
 
-/* Takes the next lease end that has to be announced: the tag of the lease, and whether its time was over. Returns false
- * if there is none. */
+/* Takes the next lease end that has to be announced: the tag of the lease, and whether the lease has ended because it
+ * expired. Returns false if there is none. */
 bool kw_leases_next_ended(kw_leases *leases, int64_t *tag, bool *has_expired);
 
 /* Gives a lease its full time from `now` on. */

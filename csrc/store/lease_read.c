@@ -19,18 +19,18 @@ struct kw_lease_read {
   uint64_t rewrites;
   uint64_t ticket;
   kw_sorter sorter;
-  size_t taken; /* items of the sorter */
+  size_t taken; /* number of items of the sorter that were taken */
 
   kw_lease_cursor cursor; /* if leases are listed */
 
-  int64_t lease; /* whose keys are listed; 0: leases are listed */
-  uint64_t number;
-  uint32_t moves;
-  size_t at; /* position in the table of its keys */
-  kw_arena arena;
-  size_t bytes; /* of the arena */
-  kw_work *work;
-  bool is_short; /* memory was short in this step */
+  int64_t lease;   /* id of the lease whose keys are listed; 0: leases are listed */
+  uint64_t number; /* of the lease */
+  uint32_t moves;  /* of its keys, see kw_lease, when the last step ended */
+  size_t at;       /* position in the table of its keys */
+  kw_arena arena;  /* has the copies of the keys */
+  size_t bytes;    /* of the arena */
+  kw_work *work;   /* of this step */
+  bool is_short;   /* memory was short in this step */
 };
 
 kw_lease_read *kw_lease_read_new(void) {

@@ -7,7 +7,7 @@
  * Leases have no history, so the list does not belong to one revision. A lease that exists from the first step of the
  * walk to the last is in the list, and so is a key that has the lease all that time; leases and keys that are added or
  * removed during the walk may be in the list. The walk never sees an open write: it pauses while the store is busy. It
- * restarts after committed writes were undone, and if the table of the keys has moved.
+ * restarts after committed writes were undone, and if the keys have moved to a table of another size.
  */
 #ifndef KW_STORE_LEASE_READ_H
 #define KW_STORE_LEASE_READ_H

@@ -32,7 +32,7 @@ static int revoke(kw_store *store, kw_lease *lease, kw_work *work) {
   return rc;
 }
 
-/* Finds the lease that is to be revoked. Returns KW_OK, or why it cannot be. */
+/* Finds the lease that is to be revoked. Returns KW_OK, or why it cannot be revoked. */
 static int find(const kw_store *store, int64_t id, kw_lease **lease) {
   if (store->options.replica) return KW_ERR_READ_ONLY;
   if (store->failure != KW_OK) return store->failure;
@@ -61,7 +61,7 @@ int kw_store_begin_revoke(kw_store *store, int64_t id, kw_write_owner owner) {
   return rc != KW_OK ? rc : begin_revoke(store, lease, owner);
 }
 
-static bool is_over(const kw_lease *lease, int64_t now) {
+static bool is_expired(const kw_lease *lease, int64_t now) {
   return lease->due.when <= now;
 }
 
@@ -70,13 +70,13 @@ static bool is_over(const kw_lease *lease, int64_t now) {
 static int64_t pending_ttl(const kw_store *store, int64_t id, int64_t now) {
   const kw_lease *lease = kw_leases_find_revoked(&store->leases, id);
   bool has_ended = lease == NULL || lease->steps_end <= kw_undo_first(&store->undo);
-  return has_ended || is_over(lease, now) ? 0 : lease->ttl;
+  return has_ended || is_expired(lease, now) ? 0 : lease->ttl;
 }
 
 void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) {
   kw_lease *lease = kw_leases_find(&store->leases, id);
   *ttl = lease == NULL ? pending_ttl(store, id, now) : 0;
-  if (lease == NULL || is_over(lease, now)) return;
+  if (lease == NULL || is_expired(lease, now)) return;
   kw_leases_renew(&store->leases, lease, now);
   *ttl = lease->ttl;
 }
@@ -94,7 +94,7 @@ bool kw_store_next_ended(kw_store *store, int64_t *tag, bool *has_expired) {
 void kw_store_time_to_live(const kw_store *store, int64_t now, int64_t id, kw_lease_info *info) {
   const kw_lease *lease = kw_leases_find(&store->leases, id);
   *info = (kw_lease_info){.id = id, .ttl = -1};
-  if (lease == NULL || is_over(lease, now)) return;
+  if (lease == NULL || is_expired(lease, now)) return;
   info->ttl = (lease->due.when - now) / 1000;
   info->granted_ttl = lease->ttl;
 }
@@ -107,7 +107,7 @@ static bool may_expire(const kw_store *store) {
 
 static kw_lease *first_expired(const kw_store *store, int64_t now) {
   kw_lease *lease = kw_leases_first(&store->leases);
-  return lease != NULL && is_over(lease, now) ? lease : NULL;
+  return lease != NULL && is_expired(lease, now) ? lease : NULL;
 }
 
 static void postpone(kw_store *store, kw_lease *lease, int64_t now) {
@@ -119,7 +119,7 @@ int64_t kw_lessor_deadline(const kw_store *store) {
   return lease == NULL || !may_expire(store) ? KW_NEVER : lease->due.when;
 }
 
-/* Commits the revocation of a lease that has expired, or puts it off. */
+/* Commits the revocation of a lease that has expired, or postpones it. */
 static void finish_expiry(kw_store *store, kw_lease *lease, int rc) {
   if (rc == KW_OK) {
     kw_store_commit(store);

@@ -6,7 +6,7 @@
 #include "codec/keyvalue.h"
 #include "store/write.h"
 
-#define CALL_BYTES (16 << 20) /* of records, after which a call stops */
+#define CALL_BYTES (16 << 20) /* a call stops after this many bytes of records */
 
 static int refuse_damaged(const kw_store *store, char text[KW_REASON_ROOM]) {
   snprintf(text, KW_REASON_ROOM, "keywatch: %.360s is damaged", kw_database_path(store->database));

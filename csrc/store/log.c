@@ -15,7 +15,7 @@
 typedef kw_commit_record entry; /* its record is NULL in a hole */
 
 typedef struct chunk {
-  struct chunk *next; /* in log->passed */
+  struct chunk *next; /* in log->dropped */
   size_t bytes;       /* cost of its records */
   uint32_t n;
   uint32_t cap;
@@ -39,14 +39,14 @@ struct kw_log {
   size_t tail_bytes; /* cost of the records in memory */
 
   kw_database *database;  /* NULL: the store is in memory */
-  kw_commit_group *group; /* gathering; NULL: the store is in memory */
+  kw_commit_group *group; /* the gathering commit group; NULL: the store is in memory */
   int64_t on_disk;        /* records up to this revision are read from the database */
-  kw_blob **lent;         /* copies of records of the database */
-  chunk *passed; /* list of chunks dropped from the directory, whose records have to be freed */
-  size_t passed_bytes; /* cost of the records of these chunks */
+  kw_blob **lent;         /* copies of records of the database, which readers borrow */
   size_t n_lent;
   size_t cap_lent;
-  int failure; /* of the last unreadable record since the last release */
+  chunk *dropped; /* list of chunks that have left the directory, whose records have to be freed */
+  size_t dropped_bytes; /* cost of the records of these chunks */
+  int failure;          /* of the last unreadable record since the last release */
 };
 
 static kw_revision revision_of(const entry *e) {
@@ -81,7 +81,7 @@ void kw_log_free(kw_log *log) {
   kw_log_release(log);
   kw_free(log->lent);
   for (size_t i = 0; i < log->n; i++) free_chunk(log->places[i].chunk);
-  for (chunk *c = log->passed, *next; c != NULL; c = next) {
+  for (chunk *c = log->dropped, *next; c != NULL; c = next) {
     next = c->next;
     free_chunk(c);
   }
@@ -102,7 +102,7 @@ size_t kw_log_pending_bytes(const kw_log *log) {
 }
 
 size_t kw_log_memory(const kw_log *log) {
-  return log->tail_bytes + log->passed_bytes;
+  return log->tail_bytes + log->dropped_bytes;
 }
 
 size_t kw_log_cost(size_t len) {
@@ -463,51 +463,51 @@ void kw_log_found(kw_log *log, const kw_database_entry *e) {
   log->bytes += kw_log_cost(e->record.len);
 }
 
-bool kw_log_has_passed(const kw_log *log) {
-  return log->passed != NULL;
+bool kw_log_has_dropped(const kw_log *log) {
+  return log->dropped != NULL;
 }
 
 /* Frees records from the end of a chunk, and the chunk once it is empty. */
-void kw_log_free_passed(kw_log *log) {
+void kw_log_free_dropped(kw_log *log) {
   kw_work work = kw_work_of_turn();
-  for (chunk *c; (c = log->passed) != NULL;) {
+  for (chunk *c; (c = log->dropped) != NULL;) {
     while (c->n > 0 && kw_work_is_left(&work)) {
       kw_blob *record = c->entries[--c->n].record;
       kw_work_spend(&work, record == NULL ? 0 : record->len);
       if (record == NULL) continue;
-      log->passed_bytes -= kw_log_cost(record->len);
+      log->dropped_bytes -= kw_log_cost(record->len);
       kw_blob_release(record);
     }
     if (c->n > 0) return;
-    log->passed = c->next;
+    log->dropped = c->next;
     kw_free(c);
   }
 }
 
-/* Passes a chunk of a directory on: its records are freed later. */
-static void pass_chunk(kw_log *log, chunk *c) {
-  log->passed_bytes += c->bytes;
-  c->next = log->passed;
-  log->passed = c;
+/* Adds a chunk that has left a directory to the dropped ones: its records are freed later. */
+static void drop_chunk(kw_log *log, chunk *c) {
+  log->dropped_bytes += c->bytes;
+  c->next = log->dropped;
+  log->dropped = c;
 }
 
-void kw_log_pass_all(kw_log *log, kw_log *old) {
-  for (size_t i = 0; i < old->n; i++) pass_chunk(log, old->places[i].chunk);
-  log->passed_bytes += old->passed_bytes;
-  for (chunk *c; (c = old->passed) != NULL;) {
-    old->passed = c->next;
-    c->next = log->passed;
-    log->passed = c;
+void kw_log_drop_all(kw_log *log, kw_log *old) {
+  for (size_t i = 0; i < old->n; i++) drop_chunk(log, old->places[i].chunk);
+  log->dropped_bytes += old->dropped_bytes;
+  for (chunk *c; (c = old->dropped) != NULL;) {
+    old->dropped = c->next;
+    c->next = log->dropped;
+    log->dropped = c;
   }
   old->n = 0;
   kw_log_free(old);
 }
 
 /* Removes the first `n` chunks from the directory. */
-static void pass_chunks(kw_log *log, size_t n) {
+static void drop_chunks(kw_log *log, size_t n) {
   for (size_t i = 0; i < n; i++) {
     log->tail_bytes -= log->places[i].chunk->bytes;
-    pass_chunk(log, log->places[i].chunk);
+    drop_chunk(log, log->places[i].chunk);
   }
   log->n -= n;
   if (n > 0) memmove(log->places, log->places + n, log->n * sizeof log->places[0]);
@@ -533,12 +533,12 @@ static size_t chunks_until(const kw_log *log, int64_t rev) {
 
 void kw_log_move_to_disk(kw_log *log, int64_t rev) {
   size_t count = log->count, bytes = log->bytes;
-  pass_chunks(log, chunks_until(log, rev));
+  drop_chunks(log, chunks_until(log, rev));
   if (log->n > 0) drop_first(log, rev);
   log->count = count; /* the database has them */
   log->bytes = bytes;
   log->on_disk = rev;
-  kw_log_free_passed(log);
+  kw_log_free_dropped(log);
 }
 
 int64_t kw_log_on_disk(const kw_log *log) {

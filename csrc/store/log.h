@@ -128,21 +128,21 @@ bool kw_log_may_remove(const kw_log *log, size_t n);
 void kw_log_found(kw_log *log, const kw_database_entry *entry);
 
 /* Drops the records up to `rev` from memory: the database has them now, and its reader sees them. Frees some of them,
- * within the work of a turn; kw_log_free_passed frees the others. */
+ * within the work of a turn; kw_log_free_dropped frees the others. */
 void kw_log_move_to_disk(kw_log *log, int64_t rev);
 
 /* Returns the revision up to which records are read from the database. */
 int64_t kw_log_on_disk(const kw_log *log);
 
-/* Drops all records of another log from memory, and frees that log. Later calls of kw_log_free_passed for `log` free
- * the records. No commit group may point to them. */
-void kw_log_pass_all(kw_log *log, kw_log *old);
+/* Frees another log, and takes over its records as dropped ones: later calls of kw_log_free_dropped for `log` free
+ * them. No commit group may point to them. */
+void kw_log_drop_all(kw_log *log, kw_log *old);
 
 /* True if dropped records still take memory. */
-bool kw_log_has_passed(const kw_log *log);
+bool kw_log_has_dropped(const kw_log *log);
 
 /* Frees some of the dropped records, within the work of a turn. */
-void kw_log_free_passed(kw_log *log);
+void kw_log_free_dropped(kw_log *log);
 
 /* }====== */
 

@@ -7,7 +7,7 @@
 #include "store/state.h"
 
 #define READ_SHARE                                                                                 \
-  8 /* of history_bytes: events that may arrive between two steps of a read of the past */
+  8 /* between two steps of a read of the past, events of 1 / 8 of history_bytes may arrive */
 #define CHEAP 1000 /* records of the log that are tried before the index */
 
 int kw_read_check(const kw_store *store, int64_t rev, int64_t current) {
@@ -199,9 +199,8 @@ static void begin_by_log(const kw_store *store, kw_read *read) {
   read->visits_max = read->count > CHEAP ? read->count : CHEAP;
 }
 
-/* Returns the contribution of one key to the difference between the count at the read's revision and the count at the
- * revision from which is counted back. Called for every change between the two revisions; only the first change of a
- * key counts. */
+/* Returns the contribution of one key to the difference between the count at the read's revision and the count at
+ * counted_from. Called for every change between the two revisions; only the first change of a key counts. */
 static int64_t count_difference(const step *s, kw_revision rev, kw_slice key) {
   const kw_read *read = s->read;
   const kw_key_history *history = kw_index_find(&s->store->index, key);

@@ -34,7 +34,7 @@ typedef struct kw_read {
   kw_read_phase phase;
   int64_t count;          /* of all keys in the range, regardless of limit and filters */
   bool more;              /* the limit has left out kvs */
-  bool counts_on_the_way; /* during the walk */
+  bool counts_on_the_way; /* the walk computes the count */
   int64_t found;          /* keys that the walk has found and the filters have passed */
   int64_t n;              /* kvs of all pages so far */
   kw_blob *last;          /* the last visited key, and a zero byte; NULL: none yet */
@@ -42,7 +42,7 @@ typedef struct kw_read {
   int64_t counted_from;   /* the revision from which the log is counted back */
   uint64_t rewrites;      /* of the store, when the read or that count began */
   int64_t visited;        /* records that this count has visited */
-  int64_t visits_max;     /* after so many, the index is counted instead */
+  int64_t visits_max;     /* after this many, the index is counted instead */
   kw_sorter sorter;
 } kw_read;
 
@@ -53,14 +53,15 @@ int kw_read_begin(kw_store *store, kw_read *read, const kw_range_op *op, kw_aren
 
 /* Continues a range that kw_read_begin has begun, until it is done or the work is used up. *page gets the next kvs,
  * perhaps none; its array is in the arena, and its records are borrowed like those of kw_store_apply. Returns KW_OK if
- * the range is done, or KW_UNFINISHED. Returns KW_ERR_COMPACTED if the revision was compacted between two steps,
- * KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if a record cannot be read: then the read can only be dropped. */
+ * the range is done, or KW_UNFINISHED. Returns KW_ERR_COMPACTED if the revision was compacted, or a replica rewritten,
+ * between two steps, KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT if a record cannot be read: then the read can only be
+ * dropped. */
 int kw_read_step(kw_store *store, kw_read *read, kw_arena *arena, kw_work *work, kw_records *page);
 
 /* Frees the memory of a read. An all-zero read may be dropped, too. */
 void kw_read_drop(kw_read *read);
 
-/* Returns the memory that a read keeps between its steps, besides its struct. */
+/* Returns the memory that a read keeps between its steps, without its struct. */
 size_t kw_read_held(const kw_read *read);
 
 /* True if the op leaves out keys by their revisions. */

@@ -50,26 +50,26 @@ struct kw_replica_fill {
   kw_store *store; /* NULL: the store was freed, or another fill has begun */
   kw_replica_how how;
   phase phase;
-  int rc; /* once it is done */
+  int rc; /* outcome, once the phase is DONE */
   int64_t rev;
   const kw_kv *kvs;
   size_t n;
-  uint64_t
-      rewrites; /* of the store when the fill began: nothing else may change the store during the fill */
+  /* The values of the store when the fill began: nothing else may change the store during the fill. */
+  uint64_t rewrites;
   int64_t applied;
 
   size_t at; /* the next kv to look at; then the next item to write */
-  kw_sorter
-      sorter; /* of what has to be written; `id` is the number of a kv, or the address of a history to delete */
-  kw_revision last; /* that was written */
+  /* The changes to write; `id` is the number of a kv, or the address of a history to delete. */
+  kw_sorter sorter;
+  kw_revision last; /* the last revision that was written */
 
-  kw_index index; /* the new contents, which take the place of the replica's: not of a merge */
+  kw_index index; /* of a base: the new content, which replaces that of the replica */
   kw_log *log;
 
   const kw_key_history
-      *passed;      /* of a merge: the last key of the replica that was looked at, or NULL */
-  size_t revisions; /* that were written */
-  size_t bytes;     /* of the log before that */
+      *visited;     /* of a merge: the last key of the replica that was visited, or NULL */
+  size_t revisions; /* number of revisions that the merge has written */
+  size_t bytes;     /* kw_log_bytes before the merge was written */
 };
 
 enum { PUT, DELETE }; /* `sub` of an item */
@@ -83,7 +83,7 @@ static void detach(kw_replica_fill *fill) {
   if (fill->log == NULL) return;
   kw_index_drop(&store->abandoned);
   store->abandoned = fill->index;
-  kw_log_pass_all(store->log, fill->log);
+  kw_log_drop_all(store->log, fill->log);
 }
 
 /* Undoes what a merge has written, in one piece: memory was short, or the merge is no longer wanted. */
@@ -168,7 +168,7 @@ static int write_kv(kw_replica_fill *fill, const kw_kv *kv) {
   return KW_OK;
 }
 
-/* Puts the contents in the place of the empty ones, which are left to the fill. */
+/* Replaces the empty content of the replica, which the fill takes over. */
 static int use_base(kw_replica_fill *fill) {
   kw_store *store = fill->store;
   kw_index index = store->index;
@@ -189,7 +189,8 @@ static int use_base(kw_replica_fill *fill) {
 
 /* {====== The difference ====== */
 
-/* Notes what has become of a key that was in the replica and still is, or is new: nothing, or a put. */
+/* Adds a put of the next kv to the changes, if its key is new or has changed. `history` is that of the key in the
+ * replica, or NULL. */
 static int compare_kv(kw_replica_fill *fill, const kw_key_history *history) {
   const kw_kv *kv = &fill->kvs[fill->at];
   int64_t before = history == NULL ? 0 : kw_key_history_last(history)->main;
@@ -202,10 +203,10 @@ static int compare_kv(kw_replica_fill *fill, const kw_key_history *history) {
  * replica. */
 static int gather_difference(kw_replica_fill *fill, kw_work *work) {
   const kw_index *index = &fill->store->index;
-  kw_slice from = fill->passed == NULL ? kw_slice_of("", 0) : kw_key_history_key(fill->passed);
+  kw_slice from = fill->visited == NULL ? kw_slice_of("", 0) : kw_key_history_key(fill->visited);
   kw_index_cursor cursor = kw_index_seek(index, from);
   const kw_key_history *history = kw_index_next_live(index, &cursor);
-  if (history != NULL && history == fill->passed) history = kw_index_next_live(index, &cursor);
+  if (history != NULL && history == fill->visited) history = kw_index_next_live(index, &cursor);
   while (fill->at < fill->n || history != NULL) {
     if (!kw_work_is_left(work)) return KW_UNFINISHED;
     kw_work_spend(work, 0);
@@ -221,7 +222,7 @@ static int gather_difference(kw_replica_fill *fill, kw_work *work) {
       fill->at++;
     }
     if (order > 0) continue;
-    fill->passed = history;
+    fill->visited = history;
     history = kw_index_next_live(index, &cursor);
   }
   return KW_OK;
@@ -251,10 +252,10 @@ static int write_change(kw_replica_fill *fill, const kw_sorter_item *item) {
   return history == NULL ? KW_ERR_NO_MEMORY : kw_write_put(store, rev, history, kv);
 }
 
-/* Of an older gap that the replica has not left yet, this is the rest. */
+/* Opens a gap, or extends an older gap that the replica has not left yet. */
 static void open_gap(kw_store *store, int64_t after, int64_t rev) {
-  bool goes_on = store->gap_until > after;
-  if (!goes_on) {
+  bool is_extended = store->gap_until > after;
+  if (!is_extended) {
     kw_retention_forget(store, &store->gap_end);
     store->gap_after = after;
   }

@@ -8,8 +8,13 @@
  *   advance(rev)       upstream is at rev, and there were no events for this replica
  *   merge(R, kvs)      continues at R, though the events up to R are not known: makes up events that lead there
  *
- * A replica has no history before R: R is its compacted revision. When the history exceeds the options history_bytes,
- * history_revisions or history_age of the store, the compacted revision moves up: see store/retention.h.
+ * A replica has no history before its base: the compacted revision is then R. When the history exceeds the options
+ * history_bytes, history_revisions or history_age_ms of the store, the compacted revision rises: see store/retention.h.
+ *
+ * Functions that return `int` return KW_OK; or KW_ERR_STALE_REVISION or KW_ERR_NO_MEMORY, and then nothing has changed,
+ * except that a merge in turns may have been completed. The store must be a replica, revisions must be positive, and
+ * the keys of kvs in strict order. Kvs and events are copied. Records that were borrowed from the store are no longer
+ * valid.
  */
 #ifndef KW_STORE_REPLICA_H
 #define KW_STORE_REPLICA_H
@@ -21,10 +26,6 @@ typedef struct kw_replica_event {
   bool is_delete;
   kw_kv kv; /* of a delete only the key counts */
 } kw_replica_event;
-
-/* All functions return KW_OK; or KW_ERR_STALE_REVISION or KW_ERR_NO_MEMORY, and then nothing has changed. The store
- * must be a replica, revisions must be positive, and the keys of kvs in strict order. Kvs and events are copied.
- * Records that were borrowed from the store are no longer valid. */
 
 /* Adds the events of one revision. The hook on_visible is called. KW_ERR_STALE_REVISION if `rev` is not newer than
  * the replica's revision. */
@@ -39,10 +40,10 @@ typedef enum kw_replica_how {
   KW_REPLICA_LOAD,
   /* Brings the replica to `rev`, at which its keys were kvs. A key that is new, or has another mod_revision, gets an
    * event of its mod_revision; a key that is gone gets a delete of `rev`. So watchers receive the difference in the
-   * order of revisions. What the replica was between its old revision and `rev` stays unknown (a gap): it cannot be
-   * read, and no watch can begin there. Only one gap is kept: history before an older one is compacted.
-   * KW_ERR_STALE_REVISION if `rev` is older than the replica's revision, or if a kv is one that the replica should have
-   * had: the histories are not the same. */
+   * order of revisions. The content between the old revision and `rev` stays unknown (a gap): it cannot be read, and no
+   * watch can begin there. Only one gap is kept: an older gap, and the history before it, is compacted.
+   * KW_ERR_STALE_REVISION if `rev` is older than the replica's revision, or if the kvs show that the replica has
+   * another history: it lacks, or has differently, a change that is not newer than its revision. */
   KW_REPLICA_MERGE
 } kw_replica_how;
 
@@ -55,13 +56,13 @@ int kw_replica_use(kw_store *store, kw_replica_how how, int64_t rev, const kw_kv
  * merge is being written, the store is busy. */
 typedef struct kw_replica_fill kw_replica_fill;
 
-/* Begins. Kvs and what they point to have to stay until the fill is freed. A fill of this store that was begun before
- * fails. Returns NULL if memory is short. */
+/* Begins a fill. The kvs, and the bytes that they point to, must stay until the fill is freed. An earlier fill of this
+ * store fails. Returns NULL, with nothing changed, if memory is short. */
 kw_replica_fill *kw_replica_fill_new(kw_store *store, kw_replica_how how, int64_t rev,
                                      const kw_kv *kvs, size_t n);
 
-/* Continues. Returns KW_UNFINISHED, or what kw_replica_use returns; KW_ERR_STALE_REVISION also if something else has
- * changed the replica since. */
+/* Continues a fill. Returns KW_UNFINISHED, or what kw_replica_use returns; KW_ERR_STALE_REVISION also if the replica
+ * has changed otherwise since the fill began. */
 int kw_replica_fill_step(kw_replica_fill *fill, kw_work *work);
 
 /* True if the fill fills this store, in this way, and is not done. */

@@ -24,8 +24,8 @@ typedef struct kw_restored {
  * image is not checked. On KW_OK the directory is complete and *restored is filled in. After an error `directory` is
  * unchanged; only if its parent could not be synced at the end, `directory` is complete, and a crash may remove it.
  * Errors: KW_ERR_NO_MEMORY; KW_ERR_CORRUPT and KW_ERR_STORAGE; KW_ERR_NO_SPACE if the disk is full, or if the rows of
- * the image take more than KW_ROWS_BYTES; KW_ERR_REQUEST_TOO_LARGE if the name of a row is too long. `text` is set to a
- * sentence with the reason if there is a more detailed reason than the code; otherwise `text` is unchanged. */
+ * the image take more than KW_ROWS_BYTES; KW_ERR_REQUEST_TOO_LARGE if the name of a row is too long. `text` must be
+ * empty at the call; it becomes a sentence with the reason if there is a more detailed reason than the code. */
 int kw_restore(const char *path, const char *directory, bool skip_hash, kw_restored *restored,
                char text[KW_REASON_ROOM]);
 

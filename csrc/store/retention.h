@@ -25,7 +25,7 @@ typedef struct kw_store kw_store;
 typedef struct kw_retention_point {
   int64_t revision;
   int64_t bytes;     /* of the records of all events up to this revision */
-  int64_t revisions; /* with events, up to this one */
+  int64_t revisions; /* number of revisions with events, up to this one */
 } kw_retention_point;
 
 typedef struct kw_retention_mark {
@@ -55,11 +55,11 @@ void kw_retention_forget(kw_store *store, const kw_retention_point *point);
 /* Called for a reader of the past: suspends history_idle_bytes until `bytes` more bytes of events were added. */
 void kw_retention_want(kw_store *store, int64_t bytes);
 
-/* Returns when the next step is due: INT64_MIN if it is due now, KW_NEVER if the age is not bounded. */
+/* Returns when the next step is due: INT64_MIN if it is due now, KW_NEVER if nothing has to be done. */
 int64_t kw_retention_deadline(const kw_store *store);
 
-/* Makes a mark. Compacts history that is older than the option history_age allows, or that kw_retention_add has left
- * beyond the bounds. */
+/* Does what is due: makes a mark; compacts history that is older than the option history_age_ms allows, or that
+ * kw_retention_add has left beyond the bounds. */
 void kw_retention_step(kw_store *store, int64_t now);
 
 #endif

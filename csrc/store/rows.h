@@ -45,7 +45,7 @@ bool kw_rows_name(kw_arena *arena, kw_slice table, kw_slice key, kw_slice *name)
 
 /* Makes one change, and copies name and bytes. A row that is removed need not exist. After an error nothing has
  * changed. Returns KW_OK, KW_ERR_REQUEST_TOO_LARGE for a name that is too long, KW_ERR_NO_SPACE if all rows would take
- * too much, or KW_ERR_NO_MEMORY. */
+ * more than KW_ROWS_BYTES, or KW_ERR_NO_MEMORY. */
 int kw_rows_apply(kw_rows *rows, const kw_row_change *change);
 
 /* Makes the changes of rows in a commit group. Returns what kw_rows_apply returns; after an error some may have been

@@ -58,17 +58,18 @@ struct kw_snapshot {
   kw_rows rows;      /* of a store in memory */
 
   kw_image_source source;
-  batch *
-      reading; /* this field and the next four belong to the thread; NULL: before the first batch, and after the last */
-  size_t next_record;
-  bool is_sorted; /* the leases are sorted */
+
+  /* The next five fields belong to the thread. */
+  batch *reading; /* the batch that the thread reads; NULL before the first and after the last */
+  size_t next_record; /* index in that batch */
+  bool is_sorted;     /* the leases are sorted */
   size_t next_lease;
   size_t unchecked; /* bytes of records since the last check of the free space */
 
   pid_t pid; /* the process that opened the snapshot */
   pthread_t thread;
   bool has_thread;
-  bool is_asked_for;
+  bool is_awaited;       /* the last kw_snapshot_is_ready has returned false */
   bool is_closed;        /* a step frees the snapshot, after the thread has ended */
   pthread_mutex_t mutex; /* guards the fields below */
   pthread_cond_t changed;
@@ -82,7 +83,7 @@ struct kw_snapshot {
   bool is_done;
   kw_bell bell;
   int rc;
-  int number; /* the errno, or error of LMDB, behind an rc of KW_ERR_ABORTED; 0: unknown */
+  int number; /* the errno, or error of LMDB, that caused an rc of KW_ERR_ABORTED; 0: unknown */
   int64_t size;
 };
 
@@ -307,7 +308,7 @@ void kw_snapshot_close(kw_snapshot *s) {
     return;
   }
   s->is_closed = true;
-  s->is_asked_for = s->is_gathering = false;
+  s->is_awaited = s->is_gathering = false;
   drop_cursor(s);
   cancel(s);
 }
@@ -332,7 +333,7 @@ static void hold_lease(const kw_lease *lease, void *ctx) {
   s->leases[s->n_leases++] = (held_lease){lease->id, lease->ttl};
 }
 
-/* Copies leases until the work is done. Returns false if there are more. */
+/* Copies leases until the work is used up. Returns false if there are more. */
 static bool hold_leases(kw_snapshot *s, kw_work *work) {
   while (s->has_cursor && kw_work_is_left(work)) {
     const kw_lease *lease = kw_lease_cursor_next(&s->cursor, &s->store->leases);
@@ -346,7 +347,7 @@ static bool hold_leases(kw_snapshot *s, kw_work *work) {
   return !s->has_cursor;
 }
 
-/* Adds records to a batch until the work is done. Returns false if there are no more. */
+/* Adds records to a batch until the batch is full or the work is used up. Returns false if there are no more. */
 static bool fill(kw_snapshot *s, batch *b, kw_work *work) {
   kw_log_cursor cursor = kw_log_seek(s->store->log, s->next);
   kw_log_entry entry;
@@ -529,7 +530,7 @@ static int begin(kw_snapshot *s) {
 
 /* True if a store may have one more snapshot. In addition, the same number of snapshots may be closed, with threads
  * that have not ended yet. */
-static bool has_place(const kw_store *store) {
+static bool may_open(const kw_store *store) {
   size_t n_open = 0, n = 0;
   for (const kw_link *link = store->snapshots.next; link != &store->snapshots; link = link->next) {
     n_open += !snapshot_at(link)->is_closed;
@@ -544,7 +545,7 @@ static void describe(int number, char text[KW_REASON_ROOM]) {
 }
 
 int kw_snapshot_open(kw_store *store, kw_snapshot **result, char text[KW_REASON_ROOM]) {
-  if (!has_place(store)) return KW_ERR_TOO_MANY_SNAPSHOTS;
+  if (!may_open(store)) return KW_ERR_TOO_MANY_SNAPSHOTS;
   kw_snapshot *s = kw_alloc_zeroed(sizeof *s);
   if (s == NULL) return KW_ERR_NO_MEMORY;
   init_mutex(s);
@@ -573,7 +574,7 @@ bool kw_snapshot_is_ready(kw_snapshot *s) {
     run(s);
   }
   bool done = is_done(s);
-  s->is_asked_for = !done;
+  s->is_awaited = !done;
   if (done) {
     release_source(s);
   } else {
@@ -585,7 +586,7 @@ bool kw_snapshot_is_ready(kw_snapshot *s) {
 bool kw_snapshot_is_awaited(const kw_store *store) {
   for (const kw_link *link = store->snapshots.next; link != &store->snapshots; link = link->next) {
     kw_snapshot *s = snapshot_at(link);
-    if (s->is_asked_for && is_done(s)) return true;
+    if (s->is_awaited && is_done(s)) return true;
   }
   return false;
 }

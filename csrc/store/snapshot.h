@@ -44,8 +44,8 @@ void kw_snapshot_gather_all(kw_store *store);
 
 /* Begins a snapshot, and starts its thread. The snapshot of a durable store has the content of its database, so the
  * caller makes a checkpoint first; that of a store in memory has everything. The caller owns the snapshot, which may
- * outlive the store. Errors: KW_ERR_NO_MEMORY, KW_ERR_NO_SPACE, KW_ERR_TOO_MANY_SNAPSHOTS; or KW_ERR_ABORTED, with a
- * sentence in `text`. */
+ * outlive the store. Errors: KW_ERR_NO_MEMORY, also if no thread can be started, KW_ERR_NO_SPACE, KW_ERR_CORRUPT,
+ * KW_ERR_TOO_MANY_SNAPSHOTS; or KW_ERR_ABORTED, with a sentence in `text`. */
 int kw_snapshot_open(kw_store *store, kw_snapshot **snapshot, char text[KW_REASON_ROOM]);
 
 /* Closes the file and frees the snapshot: at once, or if the thread is working, in a later kw_snapshot_step. The thread

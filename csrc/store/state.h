@@ -39,12 +39,12 @@ typedef enum kw_undo_kind {
 /* How to undo one step of a write. Each step is also one change of the commit group. */
 typedef struct kw_undo {
   kw_undo_kind kind;
-  bool was_asleep; /* before a change: see kw_key_history */
+  bool was_asleep; /* the key was asleep before the change, see kw_key_history */
   union {
     kw_key_history *history; /* of the changed or deleted key */
     kw_lease *lease;         /* the granted lease; or the revoked one, which the step owns */
   };
-  kw_key_state before; /* of the key, if the step is a change */
+  kw_key_state before; /* state of the key before the step, if the step is a change */
 } kw_undo;
 
 /* All steps that can be undone, the oldest first: those of the submitted commit group, of the gathering one, and of the
@@ -113,20 +113,21 @@ typedef struct kw_durability {
   kw_commit_meta submitted; /* of the last submitted commit group */
   kw_commit_meta durable;   /* of the last durable commit group */
   uint64_t commits;         /* groups that became durable since the store was opened */
-  bool must_checkpoint;     /* with the next group */
-  bool must_defragment;     /* the same */
-  int64_t
-      checkpoint_at; /* time of the next checkpoint; INT64_MIN: the next step sets it; KW_NEVER: there is none */
+  bool must_checkpoint;     /* the next group comes with a checkpoint */
+  bool must_defragment;     /* the next group comes with a defragmentation */
+  /* Time of the next checkpoint; INT64_MIN: the next step sets it; KW_NEVER: there is none. */
+  int64_t checkpoint_at;
 
   kw_pause pause;              /* before a submit */
   bool is_requested;           /* the gathering group has a requested change */
   bool is_submitted_requested; /* the submitted group has a requested change */
-  uint64_t requested_ticket;   /* of the last submitted group that has one; 0 after a failure */
-  int failed;                  /* error of the groups that are being undone; KW_OK: none */
-  kw_fault fault;              /* of that failure */
+  uint64_t
+      requested_ticket; /* of the last submitted group with a requested change; 0 after a failure */
+  int failed;           /* error of the groups that are being undone; KW_OK: none */
+  kw_fault fault;       /* the cause of that error */
   bool has_loss; /* something cannot be undone: the storage has failed once the groups are undone */
-  bool is_delayed;  /* a group with only background changes has failed, and is retried */
-  int64_t retry_at; /* at this time */
+  bool is_delayed;  /* a group with only background changes has failed, and will be retried */
+  int64_t retry_at; /* when the group is retried */
 } kw_durability;
 
 struct kw_store {
@@ -151,28 +152,30 @@ struct kw_store {
   uint64_t rewrites;
   kw_counts counts;
   kw_open_write open;
-  int64_t live_before;       /* while the store is busy: live keys before that */
+  int64_t live_before;       /* while the store is busy: number of live keys before that */
   kw_long_write *long_write; /* the open write is evaluated in several turns; NULL: there is none */
   int write_failure;    /* KW_OK, or the error with which the long write is being rolled back */
-  uint64_t last_number; /* that was taken, see kw_store_take_number */
+  uint64_t last_number; /* the last number that kw_store_take_number has returned */
   uint64_t first_task;  /* lowest number of a task that waits; 0: none waits */
   int64_t expiring;     /* id of the lease that the long write revokes because it has expired */
   kw_undo_list undo;
 
-  int64_t compact_requested;  /* becomes compact_revision when it is durable */
-  int64_t compact_revision;   /* -1 before the first compaction */
-  kw_revision compact_next;   /* first revision that the running compaction has not visited */
-  bool compact_is_stuck;      /* at a damaged record, until the alarm is disarmed */
-  bool compact_is_delayed;    /* memory was short in the last step: the next step is due */
-  int64_t compact_retry_at;   /* at this time */
-  kw_retention retention;     /* of a replica: its history */
-  int64_t base_revision;      /* of a replica: it has no events up to this revision */
-  int64_t gap_after;          /* of a replica: its content between these revisions is unknown, */
-  int64_t gap_until;          /* see KW_REPLICA_MERGE; both 0: there is no gap */
-  kw_retention_point gap_end; /* the history up to gap_until, once the replica has come there */
-  struct kw_replica_fill *filling; /* of a replica: what it is being filled by; or NULL */
-  kw_index abandoned; /* of a replica: keys of a base that was not loaded, which have to be freed */
-  bool is_merging;    /* and it is being written to the index and the log: the store is busy */
+  int64_t compact_requested; /* becomes compact_revision when it is durable */
+  int64_t compact_revision;  /* -1 before the first compaction */
+  kw_revision compact_next;  /* first revision that the running compaction has not visited */
+  bool compact_is_stuck;     /* at a damaged record, until the alarm is disarmed */
+  bool compact_is_delayed;   /* memory was short in the last step */
+  int64_t compact_retry_at;  /* when the next step is due then */
+  kw_retention retention;    /* of a replica: its history */
+  int64_t base_revision;     /* of a replica: it has no events up to this revision */
+  int64_t gap_after; /* of a replica: its content after this revision, and before gap_until, */
+  int64_t gap_until; /* is unknown, see KW_REPLICA_MERGE; both 0: there is no gap */
+  kw_retention_point
+      gap_end; /* the point of gap_until, up to which a new gap compacts the history */
+  struct kw_replica_fill *filling; /* of a replica: the fill that has not ended, or NULL */
+  kw_index
+      abandoned;   /* of a replica: keys of a base that was not loaded, or replaced; to be freed */
+  bool is_merging; /* `filling` writes a merge to the index and the log: the store is busy */
 
   kw_revision loading; /* of a durable store: first revision that is not loaded yet */
 

@@ -45,7 +45,7 @@ static size_t map_bytes(const kw_store_options *options) {
   return (size_t)(quota > INT64_MAX / 4 ? INT64_MAX / 2 : 2 * quota + MAP_MARGIN);
 }
 
-/* What the journal has beyond the database has to fit, also if the quota was lowered since. */
+/* The groups that only the journal has must fit, even if the quota was lowered since. */
 static size_t spare_bytes(const char *path) {
   return (size_t)(MAP_PER_BYTE * kw_journal_bytes_in(path) + MAP_MARGIN);
 }
@@ -99,7 +99,7 @@ bool kw_store_is_inherited(const kw_store *store) {
   return store->database != NULL && kw_database_is_inherited(store->database);
 }
 
-/* The threads that write end before the records are freed that they may be writing. */
+/* The threads end before the records are freed that they may be writing. */
 void kw_store_free(kw_store *store) {
   kw_snapshot_end_all(store);
   kw_replica_detach(store);
@@ -181,7 +181,7 @@ static void write_row(kw_commit_group *group, const kw_rows *before, const kw_ro
   }
 }
 
-/* Changes a copy, which replaces the store's rows when nothing can fail any more. */
+/* Changes a copy, which replaces the store's rows when nothing can fail from then on. */
 int kw_store_change_rows(kw_store *store, const kw_row_change *changes, size_t n) {
   kw_commit_group *group = store->group;
   kw_rows after;
@@ -333,18 +333,18 @@ static int64_t earlier(int64_t a, int64_t b) {
 }
 
 /* True if contents have to be freed that are no longer used. */
-static bool has_passed(const kw_store *store) {
-  return kw_log_has_passed(store->log) || store->abandoned.root != NULL;
+static bool has_dropped(const kw_store *store) {
+  return kw_log_has_dropped(store->log) || store->abandoned.root != NULL;
 }
 
-static void free_passed(kw_store *store) {
+static void free_dropped(kw_store *store) {
   kw_work work = kw_work_of_turn();
-  kw_log_free_passed(store->log);
+  kw_log_free_dropped(store->log);
   kw_index_drop_within(&store->abandoned, &work);
 }
 
 int64_t kw_store_deadline(const kw_store *store) {
-  if (has_passed(store) || kw_store_is_busy(store)) return INT64_MIN;
+  if (has_dropped(store) || kw_store_is_busy(store)) return INT64_MIN;
   if (kw_leases_has_forgotten(&store->leases, kw_undo_first(&store->undo))) return INT64_MIN;
   if (!kw_link_is_alone(&store->snapshots) && kw_snapshot_is_due(store)) return INT64_MIN;
   int64_t compaction = store->failure == KW_OK ? kw_compaction_deadline(store) : KW_NEVER;
@@ -358,15 +358,15 @@ static bool step(kw_store *store, int64_t now) {
   kw_work work = kw_work_of_turn();
   store->now = now;
   kw_log_release(store->log);
-  free_passed(store);
+  free_dropped(store);
   kw_snapshot_step(store);
   kw_leases_forget(&store->leases, kw_undo_first(&store->undo), &work);
   kw_store_continue(store, &work);
-  if (store->is_merging) return has_passed(store); /* the owner's calls continue the merge */
+  if (store->is_merging) return has_dropped(store); /* the owner's calls continue the merge */
   if (kw_store_is_busy(store) || !kw_work_is_left(&work)) return true;
-  if (store->failure != KW_OK) return has_passed(store);
+  if (store->failure != KW_OK) return has_dropped(store);
   kw_durability_step(store, now);
-  bool more = kw_lessor_step(store, now) || has_passed(store);
+  bool more = kw_lessor_step(store, now) || has_dropped(store);
   if (kw_store_is_busy(store)) return true;
   kw_retention_step(store, now);
   if (kw_compaction_deadline(store) <= now) {

@@ -10,7 +10,8 @@
  * its threads, see disk/committer.h, do the I/O. Only these functions block on the disk: opening, kw_store_wait,
  * kw_store_free, and a kw_store_poll that takes a defragmentation.
  *
- * Every function that runs out of memory returns KW_ERR_NO_MEMORY and leaves the store as it was.
+ * Unless its contract says otherwise, a function that runs out of memory returns KW_ERR_NO_MEMORY and leaves the store
+ * as it was.
  *
  * Work that depends on time has two functions: kw_store_deadline returns when there is work to do, and kw_store_step
  * does a bounded part of it. Times are milliseconds of the driver's clock, which may be any monotonic clock.
@@ -67,19 +68,20 @@ typedef struct kw_store_options {
 kw_store_options kw_store_defaults(void);
 
 /* Opens a store, which the caller owns. A durable store then has its leases, each with its full time from `now` on, and
- * its rows, but no records: kw_store_load reads these. Returns KW_OK, KW_ERR_NO_MEMORY; or KW_ERR_STORAGE,
- * KW_ERR_NO_SPACE, or KW_ERR_CORRUPT if the store is damaged, with a sentence in `text`. */
+ * its rows, but no records: kw_store_load reads these. Returns KW_OK; KW_ERR_NO_MEMORY, perhaps with a sentence in
+ * `text`; or KW_ERR_STORAGE, KW_ERR_NO_SPACE, or KW_ERR_CORRUPT if the store is damaged, with a sentence in `text`. */
 int kw_store_open(const kw_store_options *options, int64_t now, kw_store **store,
                   char text[KW_REASON_ROOM]);
 
 /* Reads up to `n` records of a store that was just opened, fewer if they are large. Sets *done to the number of records
  * read so far, *total to the number of all. Until they are equal, only this function and kw_store_free may be called. A
  * store in memory has no records to read. Returns KW_OK, KW_ERR_NO_MEMORY, or KW_ERR_CORRUPT with a sentence in
- * `text`. */
+ * `text`; after an error the store can only be freed. */
 int kw_store_load(kw_store *store, size_t n, size_t *done, size_t *total,
                   char text[KW_REASON_ROOM]);
 
-/* Waits for the submitted commit group, and frees the store. Committed writes that were not submitted are lost. */
+/* Waits until the submitted commit group is durable, and frees the store. Committed writes that were not submitted are
+ * lost. In a child process only frees memory. */
 void kw_store_free(kw_store *store);
 
 /* True if the store is durable and was opened by a parent of this process. The child may only free it, which leaves
@@ -106,16 +108,22 @@ void kw_store_flush(kw_store *store);
  * Releases borrowed records. */
 bool kw_store_poll(kw_store *store);
 
-/* Sets the bell that other threads ring: after each commit group, after a pause, and when a snapshot is ready. The
- * store takes the caller's reference. With an all-zero bell nothing rings, and there is no pause. */
+/* Sets the bell that other threads ring: after each commit group and each checkpoint, after a pause, and when a
+ * snapshot needs records or is ready. The store takes the caller's reference. With an all-zero bell nothing rings, and
+ * there is no pause. */
 void kw_store_set_bell(kw_store *store, kw_bell bell);
 
-/* A durable store without threads has KW_STORE_WORKERS workers, numbered from 0: the commit thread and the
- * checkpointer. kw_store_has_job is true if a worker has a job to do, and kw_store_work does the job. A function that
- * waits does the jobs that it waits for. */
+/* A durable store without threads has this many workers, numbered from 0: for the commit thread and the checkpointer. A
+ * function that waits does the jobs that it waits for. */
 #define KW_STORE_WORKERS 2
+
+/* True if the store is durable, and has threads. */
 bool kw_store_has_threads(const kw_store *store);
+
+/* True if a worker has a job to do. */
 bool kw_store_has_job(const kw_store *store, int number);
+
+/* Does the job of a worker, if there is one. */
 void kw_store_work(kw_store *store, int number);
 
 /* Returns a ticket for all writes that were committed so far, and so for everything that an answer may have seen. The
@@ -130,8 +138,8 @@ void kw_store_include_background(kw_store *store);
 /* True once the writes of a ticket are durable, or have failed. */
 bool kw_store_is_settled(const kw_store *store, uint64_t ticket);
 
-/* Returns KW_OK if the writes of a ticket are durable, KW_UNSETTLED (above 0) if the ticket is not settled, else the
- * error of the writes; KW_ERR_STORAGE also if the outcome is unknown. */
+/* Returns KW_OK if the writes of a ticket are durable, KW_UNSETTLED (positive) if the ticket is not settled, else the
+ * error of the writes; KW_ERR_STORAGE also if the outcome is no longer known. */
 int kw_store_outcome(const kw_store *store, uint64_t ticket);
 
 /* Submits the writes of a ticket, and waits until the ticket is settled. The store must not be busy. Returns the
@@ -155,9 +163,9 @@ int kw_store_checkpoint(kw_store *store);
  * KW_OK, or KW_ERR_STORAGE once the storage has failed. kw_store_defragmented returns the outcome. */
 int kw_store_defragment(kw_store *store);
 
-/* Returns the outcome of the last defragmentation: KW_OK; or KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_ABORTED, with
- * a sentence in `text`, and then the store is unchanged. The commit group of the defragmentation must be durable: after
- * a failure of the group nothing was defragmented. */
+/* Returns the outcome of the last defragmentation: KW_OK; or KW_ERR_CORRUPT, KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or
+ * KW_ERR_ABORTED, with a sentence in `text`, and then the database is as it was. The commit group of the
+ * defragmentation must be durable: after a failure of the group nothing was defragmented. */
 int kw_store_defragmented(const kw_store *store, char text[KW_REASON_ROOM]);
 
 /* }====== */
@@ -216,16 +224,17 @@ void kw_reply_release(const kw_reply *reply);
 int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_work *work,
                           kw_arena *arena, kw_reply *reply);
 
-/* Begins a long write: kw_store_step evaluates the op, which must not only read, in several turns. Until the end of the
- * long write the store is busy. If the compares of a transaction show that it writes nothing, and there is more to do,
- * the long write ends: on_end gets KW_ONLY_READS, and the op can be read at the applied revision. Op, arena and reply
- * belong to the owner; the reply is all zero, and the owner frees what on_record adds to it. The errors, returned now
- * or passed to on_end later, are those of kw_store_apply_within, and the error of a commit group that fails before the
- * end. kw_store_free ends the write without calling on_end. The store must not be busy. Returns KW_OK, or an error:
- * then nothing was begun.
+/* Begins a long write: kw_store_step evaluates the op in several turns. An op that only reads is not allowed. Until the
+ * end of the long write the store is busy. If the compares of a transaction show that it writes nothing, and there is
+ * more to do, the long write ends: on_end gets KW_ONLY_READS, and the op can be read at the applied revision. Op, arena
+ * and reply belong to the owner; the reply is all zero, and the owner frees what on_record adds to it. The errors,
+ * returned now or passed to on_end later, are those of kw_store_apply_within, and the error of a commit group that
+ * fails before the end. kw_store_free ends the write without calling on_end. The store must not be busy. Returns KW_OK,
+ * or an error: then nothing was begun.
  *
- * Unless a function says otherwise, it may be called while the store is busy. Those that change the state first do in
- * one piece what is left of that. kw_store_flush does nothing. */
+ * Unless its contract says otherwise, a function may be called while the store is busy. A write of kw_store_apply,
+ * kw_store_grant, kw_store_compact and kw_store_change_rows first call kw_store_finish. kw_store_flush, kw_store_commit
+ * and kw_store_rollback do nothing then. */
 int kw_store_begin(kw_store *store, const kw_op *op, size_t limit, kw_arena *arena, kw_reply *reply,
                    kw_write_owner owner);
 
@@ -235,7 +244,7 @@ bool kw_store_is_busy(const kw_store *store);
 /* Continues the long write or the undoing that keeps the store busy, if it is busy. */
 void kw_store_continue(kw_store *store, kw_work *work);
 
-/* Completes the long write or the undoing in one piece. */
+/* Completes the long write or the undoing in one piece, if the store is busy. */
 void kw_store_finish(kw_store *store);
 
 /* Writes that wait for the end of a long write have one common order: requests of clients, see rpc/write_queue.h, and
@@ -277,12 +286,12 @@ typedef struct kw_store_status {
   int64_t keys;             /* live keys of the applied state */
   int64_t leases;           /* of the applied state */
   int64_t db_size;          /* bytes */
-  int64_t db_size_in_use;   /* bytes of it that have data */
+  int64_t db_size_in_use;   /* bytes of db_size that have data */
   int64_t quota;            /* bytes; 0: none */
   int64_t commits;          /* commit groups that became durable since the store was opened */
   unsigned alarms;          /* kw_alarm bits */
   unsigned own_alarms;      /* without those of other members */
-  bool lacks_journal;       /* when opened: the store was not closed, and its journal is missing */
+  bool lacks_journal;       /* the store was opened after a crash, and its journal was missing */
 } kw_store_status;
 
 /* Returns the status of the store. */
@@ -291,7 +300,8 @@ kw_store_status kw_store_get_status(const kw_store *store);
 /* Returns NULL, or a sentence that explains why the storage has failed, valid until the store is freed. */
 const char *kw_store_failure(const kw_store *store);
 
-/* Returns bits for everything that does not work: those of kw_alarm, and KW_STORAGE_FAILED. */
+/* Returns the visible alarms, own and of other members, as bits of kw_alarm, and KW_STORAGE_FAILED if the storage has
+ * failed. */
 unsigned kw_store_trouble(const kw_store *store);
 
 /* Returns the newest visible revision. */
@@ -319,13 +329,13 @@ kw_log_cursor kw_store_seek(const kw_store *store, kw_revision rev);
 bool kw_store_next(const kw_store *store, kw_log_cursor *cursor, kw_log_entry *entry);
 
 /* Returns the record that a key had before a change of revision `rev`, borrowed as from kw_store_apply. Returns NULL if
- * the key did not exist, or if that revision was compacted. An unreadable record is empty. `compacted` is the store's
- * compacted revision, or a lower revision, if the history from there on is known to exist still. */
+ * the key did not exist, or if `rev` - 1 is below `compacted`. An unreadable record is empty. `compacted` is the
+ * store's compacted revision, or a lower revision from which on the history is known to exist still. */
 kw_blob *kw_store_previous(const kw_store *store, kw_slice key, int64_t rev, int64_t compacted);
 
 #define KW_PREVIOUS_UNREADABLE SIZE_MAX
 
-/* Returns the bytes of the record that kw_store_previous returns; 0 if there is none; KW_PREVIOUS_UNREADABLE if it
+/* Returns the size of the record that kw_store_previous returns; 0 if there is none; KW_PREVIOUS_UNREADABLE if it
  * cannot be read. */
 size_t kw_store_previous_size(const kw_store *store, kw_slice key, int64_t rev, int64_t compacted);
 
@@ -348,7 +358,7 @@ typedef struct kw_lease_info {
   int64_t id;
   int64_t ttl;          /* whole seconds that remain; -1 if there is no such lease */
   int64_t granted_ttl;  /* seconds */
-  const kw_slice *keys; /* in order; only in a response */
+  const kw_slice *keys; /* in order; set only by a client that decodes a response */
   size_t n_keys;
 } kw_lease_info;
 
@@ -376,8 +386,8 @@ void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl);
  * is 0. Does nothing if there is no such lease. */
 void kw_store_tag_lease(kw_store *store, int64_t id, int64_t tag);
 
-/* Takes the next end of a tagged lease: its tag, and whether its time was over. Returns false if there is none. The end
- * of a lease is announced when it is durable. */
+/* Takes the next end of a tagged lease: its tag, and whether the lease has ended because it expired. Returns false if
+ * there is none. The end of a lease is announced when it is durable. */
 bool kw_store_next_ended(kw_store *store, int64_t *tag, bool *has_expired);
 
 /* Describes a lease, without its keys, which store/lease_read.h lists. An expired lease counts as nonexistent. */
@@ -435,7 +445,7 @@ typedef struct kw_hash_walk {
   /* Of the records up to the compacted revision, the hash only includes those that are the newest of their key at this
    * revision. */
   int64_t newest_at;
-  kw_revision next;
+  kw_revision next; /* first revision that was not visited */
 } kw_hash_walk;
 
 /* Hashes up to `records` more records, fewer if they are large. Writes may happen between two calls; a compaction
@@ -465,7 +475,7 @@ typedef struct kw_store_hook {
 void kw_store_set_hook(kw_store *store, kw_store_hook hook);
 
 /* Called for a watcher that begins at an older revision, or whose events were refused: a replica then keeps as much
- * history as history_bytes allows, until so much newer history has been added. */
+ * history as history_bytes allows, until that much newer history has been added. */
 void kw_store_want_history(kw_store *store);
 
 /* }====== */
@@ -475,8 +485,8 @@ void kw_store_want_history(kw_store *store);
 /* Returns the time of the next useful kw_store_step: INT64_MIN if it is due now, KW_NEVER if there is none. */
 int64_t kw_store_deadline(const kw_store *store);
 
-/* Continues the long write, if there is one. Otherwise revokes expired leases and continues a compaction, a bounded
- * part of each, and flushes. Returns true if more is due now. */
+/* Continues the long write, if there is one. Otherwise begins a checkpoint that is due, revokes expired leases and
+ * continues a compaction, a bounded part of each, and flushes. Returns true if more is due now. */
 bool kw_store_step(kw_store *store, int64_t now);
 
 /* }====== */

@@ -73,7 +73,7 @@ static int gather(kw_txn *txn, const kw_txn_item *item, const kw_blob *record, s
   return add_record(item->reply, txn->arena, record);
 }
 
-/* Counts the searches for the begin of a range, even of an empty one, and for its end. */
+/* Counts the searches for the beginning of a range, even of an empty one, and for its end. */
 static void spend_range(kw_work *work, const kw_range *range) {
   kw_work_spend(work, range->key.len + range->end.len);
 }
@@ -338,7 +338,7 @@ static int take_branch(kw_txn *txn, kw_txn_item *item, bool succeeded) {
   return KW_OK;
 }
 
-static int find_way(kw_store *store, kw_txn *txn, kw_work *work) {
+static int find_path(kw_store *store, kw_txn *txn, kw_work *work) {
   for (; txn->at != NULL; txn->at = txn->at->next) {
     bool succeeded;
     if (txn->at->op->kind != KW_OP_TXN || txn->at->is_end) continue;
@@ -360,7 +360,7 @@ static int check_range(const kw_store *store, const kw_txn *txn, const kw_op *op
   return kw_read_check(store, op->range.revision, seen_by(store, txn));
 }
 
-static int check_way(const kw_store *store, const kw_txn *txn) {
+static int check_path(const kw_store *store, const kw_txn *txn) {
   int rc = KW_OK;
   const kw_txn_item *item;
   for (item = &txn->first; item != NULL && rc == KW_OK; item = item->next)
@@ -383,9 +383,9 @@ static int64_t least_kvs(const kw_store *store, const kw_range_op *op, int64_t d
   return op->limit > 0 && op->limit < left ? op->limit : left;
 }
 
-/* Estimates from the counts of the index, before anything is read, whether the reply will exceed the limit, or the work
- * that of this turn. Earlier operations may delete keys that the index counts, and add others, which are ignored.
- * Returns KW_OK if neither is certain, KW_ERR_TOO_MANY_REQUESTS or KW_UNFINISHED. */
+/* Estimates from the counts of the index, before anything is read, whether the reply will exceed the limit, or the
+ * operations the work of this turn. Earlier operations may delete keys that the index counts, and add others, which are
+ * ignored. Returns KW_OK if neither is certain, KW_ERR_TOO_MANY_REQUESTS or KW_UNFINISHED. */
 static int look_ahead(const kw_store *store, const kw_txn *txn, const kw_work *work) {
   int64_t kvs = 0, visits = 0, deleted = 0;
   if (txn->limit == SIZE_MAX || seen_by(store, txn) != kw_store_seen_revision(store)) return KW_OK;
@@ -466,7 +466,7 @@ static int run_one(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *wor
   return KW_ERR_KEY_NOT_FOUND;
 }
 
-static int run_way(kw_store *store, kw_txn *txn, kw_work *work) {
+static int run_path(kw_store *store, kw_txn *txn, kw_work *work) {
   while (txn->at != NULL) {
     if (!kw_work_is_left(work)) return KW_UNFINISHED;
     int rc = run_one(store, txn, txn->at, work);
@@ -500,7 +500,7 @@ static void clear(kw_txn *txn) {
 void kw_txn_begin(kw_txn *txn, const kw_op *op, int64_t revision, size_t limit, kw_arena *arena,
                   kw_reply *reply) {
   clear(txn);
-  txn->phase = op->kind == KW_OP_TXN ? KW_TXN_FIND_WAY : KW_TXN_RUN;
+  txn->phase = op->kind == KW_OP_TXN ? KW_TXN_FIND_PATH : KW_TXN_RUN;
   txn->revision = revision;
   txn->arena = arena;
   txn->limit = limit;
@@ -518,9 +518,9 @@ void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease) {
 
 static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
   int rc = KW_OK;
-  if (txn->phase == KW_TXN_FIND_WAY) {
-    rc = find_way(store, txn, work);
-    if (rc == KW_OK) rc = check_way(store, txn);
+  if (txn->phase == KW_TXN_FIND_PATH) {
+    rc = find_path(store, txn, work);
+    if (rc == KW_OK) rc = check_path(store, txn);
     if (rc != KW_OK) return rc;
     txn->phase = KW_TXN_RUN;
     txn->at = &txn->first;
@@ -531,7 +531,7 @@ static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
   } else if (!txn->is_inside) {
     rc = look_ahead(store, txn, work);
   }
-  return rc != KW_OK ? rc : run_way(store, txn, work);
+  return rc != KW_OK ? rc : run_path(store, txn, work);
 }
 
 /* True if all compares of a transaction are evaluated, and its chosen operations have not written and will not

@@ -23,7 +23,7 @@ struct kw_txn_item {
 };
 
 typedef enum kw_txn_phase {
-  KW_TXN_FIND_WAY,
+  KW_TXN_FIND_PATH, /* evaluates the compares, which choose the operations */
   KW_TXN_RUN,
   KW_TXN_LIST_KEYS, /* lists the keys of a lease that is revoked */
   KW_TXN_DELETE     /* deletes these keys, in order; then revokes the lease */
@@ -34,9 +34,10 @@ typedef enum kw_txn_phase {
 typedef struct kw_txn {
   kw_txn_phase phase;
   kw_arena *arena;
-  size_t limit;     /* memory that the records of the reply may take, in bytes */
-  size_t bytes;     /* of the records so far */
-  int64_t revision; /* at which is read; 0: the operations see the applied state, and may write */
+  size_t limit; /* memory that the records of the reply may take, in bytes */
+  size_t bytes; /* memory of the records so far */
+  int64_t
+      revision; /* the operations only read, at this one; 0: they see the applied state, and may write */
 
   kw_on_record on_record; /* or NULL */
   void *ctx;              /* of on_record */
@@ -44,15 +45,14 @@ typedef struct kw_txn {
   kw_txn_item first;
   kw_txn_item *at;
 
-  /* The compares of a transaction, and the keys of a compare or a delete that has begun. */
-  size_t n_held; /* compares that hold */
-  bool is_inside;
-  bool is_empty; /* no key of the compare exists */
-  kw_index_cursor cursor;
-  bool is_reading; /* a read has begun */
+  size_t n_held;          /* number of compares of the transaction that hold */
+  bool is_inside;         /* the compare or the operation at `at` has visited some of its keys */
+  bool is_empty;          /* no key of the compare exists */
+  kw_index_cursor cursor; /* before the next key of the compare or of the delete */
+  bool is_reading;        /* `read` has begun */
 
-  kw_lease *lease;  /* to be revoked */
-  size_t n_deleted; /* of its keys */
+  kw_lease *lease;  /* the lease to be revoked */
+  size_t n_deleted; /* number of its keys that were deleted */
 
   /* The fields below are set only if they are needed: most writes are short. */
   kw_read read;       /* of a range or a compare, if it is_reading */

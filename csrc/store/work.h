@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
  * work: how much one turn may still do for a request. A visit is an access to one key or record, or to KW_WORK_BYTES
- * bytes. A function that takes a kw_work stops when none is left, remembers where, and returns KW_UNFINISHED; the next
- * turn calls it again with new work.
+ * bytes. A function that takes a kw_work stops when no visit is left, stores its position, and returns KW_UNFINISHED;
+ * the next turn calls it again with new work.
  */
 #ifndef KW_STORE_WORK_H
 #define KW_STORE_WORK_H
 
 #include "base/common.h"
 
-#define KW_UNFINISHED 2 /* a result above 0, like KW_UNSETTLED: neither KW_OK nor an error */
+/* Positive results, like KW_UNSETTLED: neither KW_OK nor an error. */
+#define KW_UNFINISHED 2 /* the work is used up */
 #define KW_ONLY_READS                                                                              \
-  3 /* the same: a transaction has more to do, and its compares show that it writes nothing */
-#define KW_STALE 4 /* the same: the revision of a long read no longer exists */
+  3 /* there is more to do, and the op, or the path of a transaction, writes nothing */
+#define KW_STALE 4 /* the revision of a long read no longer exists */
 
 /* Visits of one turn: about a millisecond. */
 #define KW_WORK_TURN KW_LIMIT(5000, 16)
 
-#define KW_WORK_BYTES 1024                 /* that count as a visit */
+#define KW_WORK_BYTES 1024                 /* bytes that count as a visit */
 #define KW_ORDER_BYTES (3 * KW_WORK_BYTES) /* bytes that are read to sort one item of a sorter */
 
 typedef struct kw_work {
@@ -39,7 +40,7 @@ static inline bool kw_work_is_left(const kw_work *work) {
   return work->left > 0;
 }
 
-/* Takes a visit, and the bytes that it reads. */
+/* Subtracts a visit that reads `bytes` bytes. */
 static inline void kw_work_spend(kw_work *work, size_t bytes) {
   work->left -= 1 + (int64_t)(bytes / KW_WORK_BYTES);
 }

@@ -52,7 +52,8 @@ const char *kw_log_check(const kw_log *log) {
     if (bytes - of_chunk != c->bytes) return "the bytes of a chunk are wrong";
   }
   if (bytes != log->tail_bytes) return "the bytes in memory are wrong";
-  if (log->passed == NULL && log->passed_bytes > 0) return "the bytes of dropped records are wrong";
+  if (log->dropped == NULL && log->dropped_bytes > 0)
+    return "the bytes of dropped records are wrong";
   if (log->database != NULL) return check_spans(log); /* the database has most of the records */
   return count == log->count && bytes == log->bytes ? NULL : "count or bytes are wrong";
 }
