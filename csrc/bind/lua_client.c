@@ -237,9 +237,9 @@ static int l_inspect(lua_State *L) {
   const kw_watch_call *call = check_watch_call(L);
   if (call == NULL) return 0;
   kw_watch_call_info info = kw_watch_call_inspect(call);
-  kw_bind_push_int(L, (int64_t)info.heard);
+  kw_bind_push_int(L, (int64_t)info.n_answers);
   kw_bind_push_int(L, (int64_t)info.watches);
-  lua_pushboolean(L, info.is_held);
+  lua_pushboolean(L, info.is_paused);
   return 3;
 }
 
@@ -328,7 +328,7 @@ static int l_health(lua_State *L) {
     lua_pushboolean(L, true);
     return 2;
   }
-  kw_client_health health = kw_client_hear(client);
+  kw_client_health health = kw_client_read_health(client);
   const char *reason = kw_client_why(client);
   char why[KW_CLIENT_WHY]; /* a copy: finalizers may close the client */
   if (reason != NULL) snprintf(why, sizeof why, "%s", reason);

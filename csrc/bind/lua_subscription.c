@@ -206,7 +206,7 @@ static int l_disarm(lua_State *L) {
 }
 
 static int l_follow(lua_State *L) {
-  check_self(L)->sub.is_followed = lua_toboolean(L, 2);
+  check_self(L)->sub.announces_progress = lua_toboolean(L, 2);
   return 0;
 }
 
@@ -226,7 +226,7 @@ static int l_seen(lua_State *L) {
   const kw_subscription *sub = &check_self(L)->sub;
   kw_bind_push_int(L, sub->is_suspect ? sub->sure_seen : sub->seen);
   lua_pushboolean(L, sub->was_created);
-  kw_bind_push_int(L, sub->server);
+  kw_bind_push_int(L, sub->server_revision);
   if (!sub->has_cluster) return 3;
   kw_bind_push_uint(L, (uint64_t)sub->cluster);
   return 4;
@@ -254,7 +254,7 @@ static int l_begin(lua_State *L) {
 
 static int l_accept(lua_State *L) {
   kw_subscription *sub = &check_self(L)->sub;
-  kw_subscription_believe(sub);
+  kw_subscription_validate(sub);
   kw_watch_call_wake(sub);
   return 0;
 }

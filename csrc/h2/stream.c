@@ -19,7 +19,7 @@ kw_stream *kw_stream_new(kw_session *session, int32_t id) {
   kw_link_init(&stream->wait_link);
   kw_link_init(&stream->input_link);
   kw_link_init(&stream->answers_link);
-  kw_link_init(&stream->waiting);
+  kw_link_init(&stream->undurable_link);
   kw_link_init(&stream->link);
   kw_link_add(&session->streams, &stream->link);
   session->count++;
@@ -65,7 +65,7 @@ void kw_stream_free(kw_stream *stream) {
   session->input_bytes -= stream->input.len;
   kw_stream_wait_for(stream, KW_WAIT_NOTHING);
   kw_link_remove(&stream->input_link);
-  kw_link_remove(&stream->waiting);
+  kw_link_remove(&stream->undurable_link);
   kw_link_remove(&stream->link);
   kw_stream_clear_deadline(stream);
   kw_stream_drop_partial(stream);

@@ -101,14 +101,14 @@ struct kw_stream {
   kw_link input_link;    /* in session->with_input */
   kw_link answers_link;  /* in session->with_answers */
 
-  /* For the owner. A client uses only `owner`. The session initializes `waiting`, and removes it from its
+  /* For the owner. A client uses only `owner`. The session initializes `undurable_link`, and removes it from its
    * list when the stream is freed. */
-  const void *role; /* server: the kw_method of the call; NULL if it has none */
-  void *owner;      /* the state of the method, or of the client, for the call */
-  void *watched;    /* server: an intercepted call that proceeds, see rpc/call.c; or NULL */
-  kw_link waiting;  /* server: in the list of answers that are not durable yet */
-  uint64_t ticket;  /* server: the store's ticket that the answer waits for */
-  int failure;      /* server: the error with which the call then ends; or KW_OK */
+  const void *method;     /* server: the kw_method of the call; NULL if it has none */
+  void *owner;            /* the state of the method, or of the client, for the call */
+  void *proceeded_call;   /* server: a call that Lua let proceed, see rpc/call.c; or NULL */
+  kw_link undurable_link; /* server: in the list of streams whose answers are not durable yet */
+  uint64_t ticket;        /* server: the store's ticket that the answer waits for */
+  int failure;            /* server: the error with which the call then ends; or KW_OK */
 };
 
 /* {====== Messages ====== */

@@ -11,16 +11,16 @@
 typedef struct call {
   uint64_t id;
   const kw_method *method;
-  kw_stream *stream;         /* NULL: the stream is closed */
-  kw_account *account;       /* of the connection; NULL: the stream is closed */
-  kw_blob *metadata;         /* as in kw_call_info; NULL: the stream is closed */
-  kw_message_queue messages; /* that Lua has not received yet */
+  kw_stream *stream;         /* NULL: the call has ended */
+  kw_account *account;       /* of the connection; NULL: the call has ended */
+  kw_blob *metadata;         /* as in kw_call_info; NULL: the call has ended */
+  kw_message_queue messages; /* messages that Lua has not received yet */
   unsigned news;             /* KW_CALL_NEWS_ bits that Lua has not taken */
   int status;                /* of the end */
   bool is_intercepted;
-  bool is_over_input; /* no more messages will arrive */
-  bool wants_room;    /* Lua waits until it can send */
-  kw_link link;       /* in the list of calls with news */
+  bool input_has_ended; /* no more messages will arrive */
+  bool wants_room;      /* Lua waits until it can send */
+  kw_link link;         /* in the list of calls with news */
 } call;
 
 /* {====== News ====== */
@@ -34,9 +34,9 @@ static void announce(kw_server *server, call *c, unsigned news) {
   if (kw_link_is_alone(&c->link)) kw_link_add(&server->news, &c->link);
 }
 
-/* Detaches the call from a stream that closes, and drops its messages: they are charged to the account of the
+/* Ends a call: detaches it from its stream, and drops its messages, since they are charged to the account of the
  * connection, which may close next. */
-static void part(call *c, const kw_stream *stream) {
+static void detach(call *c, const kw_stream *stream) {
   kw_message_queue_clear(&c->messages);
   kw_account_credit(c->account, CALL_BYTES + c->metadata->len);
   kw_blob_release(c->metadata);
@@ -115,11 +115,11 @@ static call *call_new(kw_server *server, kw_stream *stream, const kw_method *met
 }
 
 static void on_open(kw_server *server, kw_stream *stream) {
-  call *c = call_new(server, stream, stream->role);
+  call *c = call_new(server, stream, stream->method);
   if (c != NULL && !stream->is_unary) announce(server, c, KW_CALL_NEWS_OPEN);
 }
 
-/* Queues a request. A unary call is news only now, with its request. */
+/* Queues a request. Lua gets the first news of a unary call now, with its request. */
 static void on_request(kw_server *server, kw_stream *stream, const void *request) {
   call *c = stream->owner;
   const kw_slice *message = request;
@@ -138,7 +138,7 @@ static void on_request(kw_server *server, kw_stream *stream, const void *request
 
 static void on_half_close(kw_server *server, kw_stream *stream) {
   call *c = stream->owner;
-  c->is_over_input = true;
+  c->input_has_ended = true;
   announce(server, c, KW_CALL_NEWS_INPUT);
 }
 
@@ -156,7 +156,7 @@ static void on_close(kw_server *server, kw_stream *stream) {
   if (c == NULL) return;
   bool is_known = !(stream->is_unary && !c->is_intercepted &&
                     kw_message_queue_is_empty(&c->messages) && !stream->has_reported_end);
-  part(c, stream);
+  detach(c, stream);
   stream->owner = NULL;
   if (is_known) {
     announce(server, c, KW_CALL_NEWS_END);
@@ -205,8 +205,8 @@ bool kw_call_next_method(const kw_server *server, size_t *at, const char **path,
 
 /* {====== Intercepted calls ====== */
 
-/* Ends a stream like kw_service_stop, because the stream does not know yet that it is not unary. Later messages are
- * discarded. */
+/* Does what kw_service_stop does, which does not work here: stream->is_unary is not set before the call proceeds. Later
+ * messages are discarded. */
 static void on_intercepted_drain(kw_server *server, kw_stream *stream) {
   const call *c = stream->owner;
   (void)server;
@@ -229,30 +229,31 @@ bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_me
   call *c = call_new(server, stream, method);
   if (c == NULL) return true;
   c->is_intercepted = true;
-  stream->role = &intercepted;
+  stream->method = &intercepted;
   kw_stream_pause(stream);
   announce(server, c, KW_CALL_NEWS_OPEN);
   return true;
 }
 
-/* stream->owner then belongs to the method. The call moves to stream->watched, so that Lua is notified of its end. */
+/* stream->owner then belongs to the method. The call moves to stream->proceeded_call, so that Lua is notified of its
+ * end. */
 void kw_call_proceed(kw_server *server, uint64_t id) {
   call *c = find(server, id);
-  if (c == NULL || c->stream == NULL || c->stream->role != &intercepted) return;
+  if (c == NULL || c->stream == NULL || c->stream->method != &intercepted) return;
   kw_stream *stream = c->stream;
   if (stream->is_finished || stream->is_reset) return;
   stream->owner = NULL;
-  stream->watched = c;
+  stream->proceeded_call = c;
   kw_method_begin(server, stream, c->method);
   kw_stream_resume(stream);
   kw_server_touch(stream);
 }
 
 void kw_call_end_intercepted(kw_server *server, kw_stream *stream) {
-  call *c = stream->watched;
+  call *c = stream->proceeded_call;
   if (c == NULL) return;
-  stream->watched = NULL;
-  part(c, stream);
+  stream->proceeded_call = NULL;
+  detach(c, stream);
   announce(server, c, KW_CALL_NEWS_END);
 }
 
@@ -260,7 +261,7 @@ void kw_call_end_intercepted(kw_server *server, kw_stream *stream) {
 
 /* {====== For Lua ====== */
 
-/* True if Lua still decides about the call: its stream is open, and the call has not proceeded to its method. */
+/* True if Lua may still act on the call: it has not ended, and has not proceeded to its method. */
 static bool is_of_lua(const call *c) {
   return c != NULL && c->stream != NULL && c->stream->owner == c;
 }
@@ -282,7 +283,7 @@ kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
   call *c = find(server, id);
   if (c == NULL) return KW_RECEIVED_NOTHING;
   if (kw_message_queue_is_empty(&c->messages))
-    return c->is_over_input ? KW_RECEIVED_ALL : KW_RECEIVED_NOTHING;
+    return c->input_has_ended ? KW_RECEIVED_ALL : KW_RECEIVED_NOTHING;
   *bytes = kw_message_queue_take(&c->messages);
   if (c->stream != NULL && c->stream->wait == KW_WAIT_OWNER && c->messages.charge < KW_CALL_BYTES) {
     kw_stream_resume(c->stream);

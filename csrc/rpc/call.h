@@ -8,7 +8,7 @@
  * Lua receives, sends and finishes a mounted call. It lets an intercepted call proceed to its own method, or finishes
  * it. A unary mounted call has its first news, open and input together, when its request has arrived.
  *
- * Both directions are bounded. When KW_CALL_BYTES or more have not been received, the stream is paused. kw_call_send
+ * Both directions are bounded. While Lua has not received KW_CALL_BYTES or more, the stream is paused. kw_call_send
  * reports whether there is room for another message. Calls with news are in a list of the server, which Lua drains.
  *
  * Every function that takes an id does nothing for a call that is gone: Lua has received, or will receive, its end.
@@ -25,7 +25,7 @@ enum {
   KW_CALL_NEWS_OPEN = 1,  /* the call is new */
   KW_CALL_NEWS_INPUT = 2, /* something can be received: a message, or the end of input */
   KW_CALL_NEWS_ROOM = 4,  /* there is room to send, after there was none */
-  KW_CALL_NEWS_END = 8    /* the stream is gone, and the id with it */
+  KW_CALL_NEWS_END = 8    /* the call has ended, and its id is no longer valid */
 };
 
 typedef struct kw_call_info {
@@ -54,16 +54,17 @@ typedef enum kw_call_kind {
  * default, see kw_method_begin. The method replaces one of the same path. Returns false if memory is short. */
 bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind, size_t max_request);
 
-/* Finds the next method of the server, in no order; *at begins as 0. *request is the name of the message of a method
- * in C, and "" for a mounted one. The strings live as long as the server. Returns false after the last method. */
+/* Finds the next method of the server, in no particular order; *at begins as 0. *request is the name of the request's
+ * message, or "" for a mounted method. The strings live as long as the server. Returns false after the last method. */
 bool kw_call_next_method(const kw_server *server, size_t *at, const char **path,
                          const char **request);
 
 /* From now on every call of a method in C is shown to Lua before it begins. */
 void kw_call_intercept(kw_server *server);
 
-/* Takes the news of the oldest call that has any. Returns the call's id, and *news as KW_CALL_NEWS_ bits; or returns
- * 0. With KW_CALL_NEWS_END, *status is the gRPC status of the end, and the id is no longer valid. */
+/* Takes the news of one call, the one whose news is oldest. Returns the call's id, and *news as KW_CALL_NEWS_ bits; or
+ * returns 0 if no call has news. With KW_CALL_NEWS_END, *status is the gRPC status of the end, and the id is no longer
+ * valid. */
 uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status);
 
 /* True if a call has news. */
@@ -76,17 +77,18 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info);
 /* Takes the next message. The caller owns the reference in *message, which is set only with KW_RECEIVED_MESSAGE. */
 kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **message);
 
-/* Sends a message. *has_room becomes true if another one may follow at once; otherwise news of room or of the end will
- * come. For a call that is gone, finished or intercepted, nothing is sent, and *has_room is false. Returns false if
- * memory is short: then the call has been reset. */
+/* Sends a message. *has_room becomes true if another one may follow at once; otherwise it becomes false, and news of
+ * room or of the end follow. For a call that is gone, finished or intercepted, nothing is sent, and *has_room becomes
+ * false. If too many answers wait on the connection, a unary call fails with KW_ERR_TOO_MANY_REQUESTS instead. Returns
+ * false if memory is short: then the call has been reset. */
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice message, bool *has_room);
 
-/* Ends a call with a status, once what was sent has left. Does nothing for an intercepted call that has proceeded: its
- * method is answering it. */
+/* Ends a call with a status, which follows all sent messages. Does nothing for an intercepted call that has proceeded:
+ * its method answers it. */
 void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text);
 
-/* Lets an intercepted call proceed to its method. Lua still receives its end. Does nothing for a call that is
- * finished, by Lua or by a drain of the server. */
+/* Lets an intercepted call proceed to its method. Lua still receives its end. Does nothing for a call that has its
+ * status already, from Lua, from a drain of the server or after its deadline. */
 void kw_call_proceed(kw_server *server, uint64_t id);
 
 #endif

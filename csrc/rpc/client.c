@@ -19,10 +19,10 @@ struct kw_client {
   uint64_t hash_seed;
 
   int64_t now;      /* the time of the last call by the driver */
-  kw_driver driver; /* all zero before it has dialed, and after it has closed */
+  kw_driver driver; /* without hooks before it has dialed, and after it has closed */
   bool is_closed;
-  bool was_ready;          /* Lua was notified that the server takes calls */
-  bool was_closed;         /* Lua was notified that the connection is closed */
+  bool was_ready;          /* kw_session_is_ready, as Lua has last read it */
+  bool was_closed;         /* is_closed, as Lua has last read it */
   char why[KW_CLIENT_WHY]; /* the driver's reason for closing; or "" */
 };
 
@@ -36,7 +36,7 @@ static void update(kw_client *client) {
 static void on_message(kw_stream *stream, kw_slice message, void *ctx) {
   kw_outcall *call = stream->owner;
   (void)ctx;
-  if (call != NULL) kw_outcall_hear(call, message); /* NULL: the call was cancelled */
+  if (call != NULL) kw_outcall_receive(call, message); /* NULL: the call was cancelled */
 }
 
 static void on_end(kw_stream *stream, void *ctx) {
@@ -226,14 +226,14 @@ static void end_calls(kw_client *client) {
   }
 }
 
-/* Ends the calls that were not sent to a server that goes away, since they never will be sent. */
+/* Ends the calls that were not sent before the server's GOAWAY, since they never will be sent. */
 static void refuse_unsent(kw_client *client) {
   kw_stream *stream = NULL;
   while ((stream = kw_session_next(client->session, stream)) != NULL) {
     kw_outcall *call = stream->owner;
     if (call == NULL || stream->is_sent) continue;
     kw_stream_reset(stream, KW_RESET_CANCEL);
-    kw_outcall_abort(call, KW_GRPC_UNAVAILABLE, "keywatch: the server goes away", true);
+    kw_outcall_abort(call, KW_GRPC_UNAVAILABLE, "keywatch: the server has sent GOAWAY", true);
   }
 }
 
@@ -302,7 +302,7 @@ bool kw_client_has_news(const kw_client *client) {
          client->was_ready != kw_session_is_ready(client->session);
 }
 
-kw_client_health kw_client_hear(kw_client *client) {
+kw_client_health kw_client_read_health(kw_client *client) {
   const kw_session *session = client->session;
   client->was_ready = kw_session_is_ready(session);
   client->was_closed = client->is_closed;
@@ -326,8 +326,8 @@ static void closed(void *ctx, const char *why) {
   end_calls(client);
 }
 
-/* Follows the session's state after received bytes or a timer: if the session is over, its calls end at once, before
- * its socket is closed; to a server that goes away no more calls are sent. */
+/* Follows the session's state after received bytes or a timer. If the session has ended, its calls end at once, before
+ * its socket is closed. After a GOAWAY of the server, calls that were not sent end. */
 static void follow_session(kw_client *client) {
   if (kw_session_is_done(client->session)) end_calls(client);
   if (kw_session_got_goaway(client->session)) refuse_unsent(client);

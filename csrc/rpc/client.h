@@ -5,11 +5,12 @@
  *   NEW -> DIALING -> OPEN -> CLOSED        a driver moves the bytes, as in face/engine.h; or Lua does, without dialing
  *
  * Messages of a call wait in its queue until they are taken. A call is ready when something can be taken: a unary call
- * when it has ended, with its only message; any other call when something came since it was last found empty. The
- * queue is bounded: beyond max_untaken bytes the call's stream is paused by flow control, and no other stream is.
+ * when it has ended, with its only message; any other call when a message or its end has arrived since it was last
+ * found empty. The queue is bounded: beyond max_untaken bytes flow control pauses the stream of the call, but no other
+ * stream.
  *
- * A call is named by a number, which is never used again. Functions that take a number do nothing for a call that has
- * ended, unless they say otherwise; those that return a bool for success then return true.
+ * A call is identified by a number, which is never used again. Functions that take a number do nothing for a call that
+ * has ended, unless they say otherwise; those that return a bool for success then return true.
  *
  * The owner calls kw_client_next_ready, then kw_client_take until it returns NOTHING or END. A call that has ended is
  * kept until its END is taken, or it is cancelled.
@@ -26,11 +27,12 @@ typedef enum kw_return_kind { KW_RETURN_NOTHING, KW_RETURN_MESSAGE, KW_RETURN_EN
 typedef struct kw_return {
   kw_return_kind kind;
   int status;      /* of an END */
-  bool is_refused; /* of an END: the server has not looked at the call, and never will */
+  bool is_refused; /* of an END: the server has not processed the call, and never will */
   kw_blob *bytes;  /* the message, or the text of the status, or NULL; owned by the caller */
 } kw_return;
 
-/* Hooks of a call whose messages are not queued, but handed on as they come. Its END is queued as for any call. */
+/* Hooks of a call whose messages are not queued, but passed to a hook as they arrive. The END is queued as for any
+ * call. */
 typedef struct kw_call_hooks {
   void (*on_message)(void *ctx, kw_slice message); /* the slice is valid only inside of the hook */
   void (*on_end)(void *ctx); /* called once, and last; also if the call was cancelled */
@@ -38,35 +40,36 @@ typedef struct kw_call_hooks {
 } kw_call_hooks;
 
 /* Makes a client that is not connected. The options are copied, and is_client is set in the copy. The authority, the
- * server's name in requests, is copied. max_untaken is the limit in bytes of each call's queue. hash_seed is for tables
- * of what the server names, see base/hash.h. Returns NULL if memory is short. */
+ * server's name in requests, is copied. max_untaken is the limit in bytes of each call's queue. hash_seed is for hash
+ * tables whose keys the server chooses, see base/hash.h. Returns NULL if memory is short. */
 kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, size_t max_untaken,
                          uint64_t hash_seed, int64_t now);
 
 /* Ends every call, and frees the client. Calls no hook of the driver. */
 void kw_client_free(kw_client *client);
 
-/* Ends the connection in order: the server is sent a GOAWAY, and every call ends. The client stays until
- * kw_client_free: the driver writes the rest and closes, and what calls have received can still be taken. */
+/* Ends the connection gracefully: queues a GOAWAY for the server, and ends every call. The client stays until
+ * kw_client_free: the driver writes the pending bytes and closes, and messages that calls have received can still be
+ * taken. Does nothing if the connection is closed. */
 void kw_client_end(kw_client *client);
 
-#define KW_CLIENT_WHY 768 /* as KW_TLS_TEXT: a text about a certificate is not cut */
+#define KW_CLIENT_WHY                                                                              \
+  768 /* the same as KW_TLS_TEXT, so that a text about a certificate is not cut */
 
 /* Returns why the connection has ended or is about to, in fewer bytes than KW_CLIENT_WHY; NULL if no reason is known.
  * The text belongs to the client. */
 const char *kw_client_why(const kw_client *client);
 
-/* What Lua knows of a connection. */
+/* The state of a connection, for Lua. */
 typedef struct kw_client_health {
   bool is_ready;              /* the server has sent its settings, and takes calls */
   bool is_over;               /* the connection is closed, or about to be */
-  bool got_enhance_your_calm; /* the server has refused our keepalive pings as too frequent */
-  uint64_t
-      data_bytes; /* of messages that the server has sent, also of messages that are not whole yet */
+  bool got_enhance_your_calm; /* see kw_session_got_enhance_your_calm */
+  uint64_t data_bytes;        /* received bytes of DATA frames: complete and incomplete messages */
 } kw_client_health;
 
-/* Returns the health of a client. Lua knows it then: it is no news any more. */
-kw_client_health kw_client_hear(kw_client *client);
+/* Returns the health of a client, which then is no longer news for kw_client_has_news. */
+kw_client_health kw_client_read_health(kw_client *client);
 
 /* Returns the last time that the driver has passed, in milliseconds. */
 int64_t kw_client_now(const kw_client *client);
@@ -95,7 +98,7 @@ void kw_client_half_close(kw_client *client, uint64_t call);
  * returns false, and the call becomes ready when the session asks for more: the caller then asks again. */
 bool kw_client_has_room(kw_client *client, uint64_t call, size_t max);
 
-/* Resets a call, and forgets it: nothing of it can be taken any more. Also does so for a call that has ended. */
+/* Resets a call, unless it has ended, and frees it: nothing can be taken from it afterwards. */
 void kw_client_cancel(kw_client *client, uint64_t call);
 
 /* Resets a call, and drops what was not taken. The call ends with a status of our own, which can be taken. */
@@ -104,19 +107,20 @@ void kw_client_fail(kw_client *client, uint64_t call, int status, const char *te
 /* Pauses a call's stream by flow control. For a call with hooks; any other is paused by its queue. */
 void kw_client_pause(kw_client *client, uint64_t call);
 
-/* Resumes a paused stream. Messages that waited are handed to the hooks before this function returns. */
+/* Resumes a paused stream. Messages that waited are passed to the hooks before this function returns. */
 void kw_client_resume(kw_client *client, uint64_t call);
 
 /* Returns the hooks of a call, all NULL if it has none; or NULL if it has ended. Valid until the call ends. */
 const kw_call_hooks *kw_client_hooks(const kw_client *client, uint64_t call);
 
-/* Takes the next message of a call, or its END, also after it has ended. After the END the call is forgotten. */
+/* Takes the next message of a call, or its END, also after it has ended. After the END the call is freed. */
 kw_return kw_client_take(kw_client *client, uint64_t call);
 
 /* Takes the oldest call out of the list of ready calls. Returns its number, or 0 if no call is ready. */
 uint64_t kw_client_next_ready(kw_client *client);
 
-/* True if the connection takes calls, no call is ready, and the owner knows all of this. Watches may be ready. */
+/* True if the connection takes calls, as the owner has read with kw_client_read_health, and no call is ready. Watches
+ * may be ready. */
 bool kw_client_is_quiet(const kw_client *client);
 
 /* Returns the list of ready watches of this connection: kw_subscription by its field `ready`, oldest first. The owner

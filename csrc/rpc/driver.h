@@ -3,8 +3,8 @@
  * driver: the driver of a connection, which moves its bytes: the driver's hooks, and the last deadline that it was
  * given. For rpc/peer.c and rpc/client.c, the two kinds of connection in face/engine.h.
  *
- * A later deadline, as after every byte that arrives, is not reported at once. The driver then calls `step` once too
- * early, and gets the later deadline after that.
+ * A later deadline, as after any received bytes, is not reported at once. The driver then calls `step` once too early,
+ * and gets the later deadline after that.
  */
 #ifndef KW_RPC_DRIVER_H
 #define KW_RPC_DRIVER_H

@@ -44,7 +44,7 @@ int kw_feed_state_use(kw_feed_state *state, kw_store *replica, kw_replica_how ho
   return rc;
 }
 
-/* Adds kvs after the others, where there is space for them. Returns false if they cannot follow the others. */
+/* Adds kvs after the others, in reserved space. Returns false if they are malformed or cannot follow the others. */
 static bool add_kvs(kw_feed_state *state, const kw_repeated *kvs, int64_t revision) {
   const kw_slice *items = kvs->items;
   for (size_t i = 0; i < kvs->n; i++) {
@@ -123,7 +123,7 @@ typedef struct gathered {
   kw_store *replica;
   kw_range range;
   kw_replica_event few[FEW];
-  kw_replica_event *many; /* all of them, if there are many; or NULL */
+  kw_replica_event *many; /* all events, if there are more than FEW; or NULL */
   size_t n;
   size_t cap;     /* of `many` */
   size_t applied; /* events of all earlier revisions */
@@ -200,14 +200,14 @@ static int read_fragment(gathered *all, kw_slice bytes, int64_t from, int64_t un
 }
 
 /* Moves an answer, which may consist of fragments. The slices of an event are valid until the answer is dropped. */
-static int move_events(gathered *all, const kw_notice *news, size_t *bytes) {
+static int move_events(gathered *all, const kw_notice *notice, size_t *bytes) {
   while (true) {
-    kw_slice fragment = kw_blob_slice(news->bytes);
+    kw_slice fragment = kw_blob_slice(notice->bytes);
     *bytes += fragment.len;
-    int rc = read_fragment(all, fragment, news->revision, news->until);
+    int rc = read_fragment(all, fragment, notice->revision, notice->until);
     if (rc != KW_OK) return rc;
-    if (!news->has_more) return apply(all);
-    news = KW_CONTAINER_OF(news->link.next, kw_notice, link);
+    if (!notice->has_more) return apply(all);
+    notice = KW_CONTAINER_OF(notice->link.next, kw_notice, link);
   }
 }
 
@@ -216,27 +216,27 @@ static int move_progress(gathered *all, int64_t revision) {
   return kw_replica_advance(all->replica, revision);
 }
 
-/* Returns the next news that can be moved, or NULL. */
-static const kw_notice *next_news(const kw_subscription *sub) {
-  const kw_notice *news = kw_subscription_first(sub);
-  if (news == NULL) return NULL;
-  return news->kind == KW_NOTICE_EVENTS || news->kind == KW_NOTICE_PROGRESS ? news : NULL;
+/* Returns the next notice if it can be moved, or NULL. */
+static const kw_notice *next_notice(const kw_subscription *sub) {
+  const kw_notice *notice = kw_subscription_first(sub);
+  if (notice == NULL) return NULL;
+  return notice->kind == KW_NOTICE_EVENTS || notice->kind == KW_NOTICE_PROGRESS ? notice : NULL;
 }
 
 bool kw_feed_has_more(const kw_subscription *sub) {
-  return next_news(sub) != NULL;
+  return next_notice(sub) != NULL;
 }
 
 int kw_feed_move(kw_store *replica, kw_subscription *sub, kw_feed_moved *moved) {
   gathered all;
   gather_for(&all, replica, sub);
-  const kw_notice *news;
+  const kw_notice *notice;
   size_t bytes = 0;
   int rc = KW_OK;
   moved->answers = 0;
-  while (rc == KW_OK && bytes < KW_FEED_BYTES && (news = next_news(sub)) != NULL) {
-    rc = news->kind == KW_NOTICE_EVENTS ? move_events(&all, news, &bytes)
-                                        : move_progress(&all, news->revision);
+  while (rc == KW_OK && bytes < KW_FEED_BYTES && (notice = next_notice(sub)) != NULL) {
+    rc = notice->kind == KW_NOTICE_EVENTS ? move_events(&all, notice, &bytes)
+                                          : move_progress(&all, notice->revision);
     if (rc != KW_OK) break;
     kw_subscription_skip(sub);
     moved->answers++;
@@ -248,7 +248,7 @@ int kw_feed_move(kw_store *replica, kw_subscription *sub, kw_feed_moved *moved) 
 
 /* }====== */
 
-/* {====== Feeding by itself ====== */
+/* {====== Feeding without calls from Lua ====== */
 
 void kw_feed_join(kw_feed *feed, kw_store *replica, kw_subscription *sub,
                   const kw_feed_hooks *hooks) {
@@ -279,7 +279,7 @@ static int read_answer(gathered *all, const kw_feed_answer *answer, int64_t from
   return answer->last < from ? KW_OK : gather(all, answer->only);
 }
 
-bool kw_feed_hear(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool *is_news) {
+bool kw_feed_receive(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool *is_news) {
   kw_subscription *sub = feed->sub;
   if (sub->pieces > 0 || sub->is_suspect || !begin(feed)) return false;
   gathered all;
@@ -289,7 +289,7 @@ bool kw_feed_hear(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool
   kw_free(all.many);
   *is_news = end(feed);
   if (rc != KW_OK) return false;
-  kw_subscription_told(sub, answer->last);
+  kw_subscription_note_received(sub, answer->last);
   sub->heard_at = now;
   return true;
 }

@@ -22,20 +22,20 @@ typedef struct kw_feed_page kw_feed_page;
 typedef struct kw_feed_state {
   kw_range range;
   int64_t revision; /* of all pages */
-  bool has_more;    /* the last page was not the last one of the range */
+  bool has_more;    /* the range has keys after those of the pages */
   kw_kv *kvs;       /* their slices are those of the pages */
   size_t n;
   size_t cap;
   kw_feed_page *pages;   /* the last one first */
-  kw_replica_fill *fill; /* that has not used all of the state yet, or NULL */
+  kw_replica_fill *fill; /* unfinished kw_feed_state_use, or NULL */
 } kw_feed_state;
 
-/* Adds a copy of an encoded RangeResponse. One that is a part of a range stream has no header, and more follows it.
- * Returns KW_OK; KW_ERR_MALFORMED_ANSWER if the page cannot follow those before; or KW_ERR_NO_MEMORY: both leave the
- * state unchanged. */
+/* Adds a copy of an encoded RangeResponse. is_part: it is a part of a range stream, without a header, and more follows.
+ * Returns KW_OK; KW_ERR_MALFORMED_ANSWER if the page is malformed or cannot follow the earlier pages; or
+ * KW_ERR_NO_MEMORY. An error leaves the pages unchanged. An unfinished kw_feed_state_use ends in any case. */
 int kw_feed_state_add(kw_feed_state *state, kw_slice answer, bool is_part);
 
-/* Returns the last key. The next page begins right behind it. Empty if there is none. */
+/* Returns the last key of the pages, after which the next page begins; or an empty slice if there is none. */
 kw_slice kw_feed_state_last_key(const kw_feed_state *state);
 
 /* Loads or merges the contents of a replica, within the work of a turn. Returns what the function of
@@ -43,21 +43,23 @@ kw_slice kw_feed_state_last_key(const kw_feed_state *state);
  * has been added. */
 int kw_feed_state_use(kw_feed_state *state, kw_store *replica, kw_replica_how how);
 
+/* Frees the pages, and ends an unfinished kw_feed_state_use. */
 void kw_feed_state_drop(kw_feed_state *state);
 
 /* }====== */
 
 /* {====== Events ====== */
 
+/* Result of kw_feed_move. */
 typedef struct kw_feed_moved {
-  size_t events;  /* that the replica did not have */
-  size_t answers; /* of the server, with events or progress */
+  size_t events;  /* number of events that the replica did not have */
+  size_t answers; /* number of the server's answers with events or progress */
 } kw_feed_moved;
 
-/* Moves the notices of a subscription to the replica: events and progress, in order. Stops after about KW_FEED_BYTES
- * of them, and at a failure, which stays in the queue. Returns KW_OK; KW_ERR_NO_MEMORY; or KW_ERR_MALFORMED_ANSWER,
- * if the server has sent something impossible: earlier notices stay moved, the others stay in the queue. *moved
- * counts the moved ones, also after an error. */
+/* Moves the notices of a subscription to the replica: events and progress, in order. Stops after about KW_FEED_BYTES,
+ * and before a notice of failure, which stays in the queue. Returns KW_OK; KW_ERR_NO_MEMORY; or
+ * KW_ERR_MALFORMED_ANSWER if the events are impossible. After an error the failed notice and the later ones stay in the
+ * queue, and *moved counts what was moved before. */
 int kw_feed_move(kw_store *replica, kw_subscription *sub, kw_feed_moved *moved);
 
 #define KW_FEED_BYTES (1024 * 1024)
@@ -71,24 +73,24 @@ bool kw_feed_has_more(const kw_subscription *sub);
 
 /* Functions of the owner of a replica. They must not call Lua. */
 typedef struct kw_feed_hooks {
-  bool (*begin)(void *ctx); /* called before the replica is changed; false: it must not be now */
-  bool (*end)(void *ctx);   /* called after that; true: the change is of interest */
+  bool (*begin)(void *ctx); /* called before a change of the replica; false: no change now */
+  bool (*end)(void *ctx);   /* called after the change; true: the owner has to be notified */
   void *ctx;
 } kw_feed_hooks;
 
 struct kw_feed {
   kw_store *replica;
-  kw_subscription *sub; /* NULL: none is joined */
+  kw_subscription *sub; /* NULL: the feed is not joined */
   kw_feed_hooks hooks;
-  bool is_moving;
+  bool is_moving; /* between the hooks begin and end */
 };
 
-/* Joins a subscription with a replica. What was joined with either before is parted. Both have to stay until
- * kw_feed_part. */
+/* Joins a subscription with a replica. An earlier join of this feed, or of this subscription, ends. Subscription and
+ * replica must live until kw_feed_part. */
 void kw_feed_join(kw_feed *feed, kw_store *replica, kw_subscription *sub,
                   const kw_feed_hooks *hooks);
 
-/* Parts the subscription from the replica. Does nothing if none is joined. */
+/* Ends the join of a feed. Does nothing if it is not joined. */
 void kw_feed_part(kw_feed *feed);
 
 /* A whole WatchResponse with events. */
@@ -98,13 +100,13 @@ typedef struct kw_feed_answer {
   int64_t last;                /* revision of the last event */
 } kw_feed_answer;
 
-/* Moves an answer to the replica, without the queue of the subscription. Returns false if the answer has to be
- * queued: there are others before it, the replica must not be changed now, or an error has come up, which
- * kw_feed_move finds again. *is_news is set if the owner has to be notified. */
-bool kw_feed_hear(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool *is_news);
+/* Moves an answer to the replica, without the queue of the subscription. Returns false if the answer has to be queued:
+ * the queue is not empty, the subscription is suspect, the replica must not be changed now, or an error has occurred,
+ * which kw_feed_move will find again. *is_news, false before, becomes true if the owner has to be notified. */
+bool kw_feed_receive(kw_feed *feed, const kw_feed_answer *answer, int64_t now, bool *is_news);
 
-/* Moves what is in the queue, as kw_feed_move. Returns true if the owner has to be notified: of the change, or that
- * the queue is not empty. */
+/* Moves notices from the queue, like kw_feed_move. Returns true if the owner has to be notified: of the change, of an
+ * error, or that the queue is not empty. */
 bool kw_feed_pull(kw_feed *feed, int64_t now);
 
 /* }====== */

@@ -14,7 +14,7 @@
 #include "rpc/write_answer.h"
 #include "rpc/write_queue.h"
 
-#define SPLICED (64 * 1024) /* bytes above which a range answer refers to the records */
+#define SPLICED (64 * 1024) /* bytes above which a range answer references the records */
 
 static const kw_message *const response_messages[] = {[KW_OP_RANGE] = &kw_msg_range_response,
                                                       [KW_OP_PUT] = &kw_msg_put_response,
@@ -108,7 +108,7 @@ static void finish(kw_server *server, kw_stream *stream, const kw_op *op, const 
   }
 }
 
-/* Makes the answer of a long write, which waits in the stream for the commit. */
+/* Makes the answer of a long write. It waits in the stream until the write is committed. */
 static int make_long(kw_server *server, kw_stream *stream, kw_write_result *result) {
   kw_reply *reply = &result->reply;
   size_t rest = kw_write_answer_measure(reply);
@@ -194,7 +194,7 @@ static void on_range_room(kw_server *server, kw_stream *stream) {
   kw_server_touch(stream);
 }
 
-/* Returns why a range stream cannot have the op, in etcd's words; or NULL. */
+/* Returns why the op cannot be answered with a range stream, in etcd's words; or NULL if it can. */
 static const char *not_streamed(const kw_range_op *op) {
   bool is_default = op->sort_order == KW_SORT_NONE ||
                     (op->sort_order == KW_SORT_ASCEND && op->sort_target == KW_SORT_KEY);
@@ -245,7 +245,7 @@ static void finish_compaction(kw_server *server, kw_stream *stream, int rc) {
   }
 }
 
-/* A call with `physical` is answered when no compaction is running any more, neither its own nor an earlier one. */
+/* A call with `physical` is answered when no compaction is running, neither its own nor an earlier one. */
 static void on_compact(kw_server *server, kw_stream *stream, const void *request) {
   const kw_compaction_request *asked = request;
   size_t n = server->n_compactions;
@@ -274,9 +274,9 @@ static bool has_compacted(const kw_server *server) {
   return false;
 }
 
-/* Answers the calls of physical compactions that have ended. kw_store_include_background makes the answers also wait
- * until the writes of the compaction are durable, and kw_store_checkpoint, until the space of the removed records is
- * free. If the store has failed, neither happens. */
+/* Answers the calls of physical compactions that have ended. kw_store_include_background makes the answers wait until
+ * the writes of the compaction are durable, too; kw_store_checkpoint makes them wait until the space of the removed
+ * records is free. If the store has failed, neither happens. */
 static void answer_compactions(kw_server *server) {
   if (server->n_compactions == 0 || kw_store_is_compacting(server->store)) return;
   kw_store_include_background(server->store);

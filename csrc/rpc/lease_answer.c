@@ -10,7 +10,7 @@ typedef struct lease_answer {
   kw_long_answer base;
   kw_lease_read *read;
   kw_lease_message lease; /* whose keys are listed; its id is 0 if leases are listed */
-  bool is_listed;         /* the pages of the message follow */
+  bool is_listed;         /* the list is complete: the next pages are parts of the message */
 } lease_answer;
 
 static void free_answer(lease_answer *a) {
@@ -124,7 +124,7 @@ static void step(kw_server *server, kw_long_answer *base, kw_work *work) {
   }
 }
 
-/* Takes the list, which is NULL if memory is short. */
+/* Begins an answer with the list of `read`, and takes over `read`. NULL: memory is short, and the call fails. */
 static void answer(kw_server *server, kw_stream *stream, kw_lease_read *read,
                    const kw_lease_message *lease) {
   lease_answer *a = read == NULL ? NULL : kw_alloc_zeroed(sizeof *a);

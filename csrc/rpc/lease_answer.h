@@ -11,7 +11,8 @@
 /* Answers with all leases. */
 void kw_lease_answer_leases(kw_server *server, kw_stream *stream);
 
-/* Answers with a lease that exists, and its keys. If the lease ends before that, the answer is that there is none. */
+/* Answers with a lease that exists, and its keys. If the lease ends before its keys are listed, the answer says that
+ * there is no such lease. */
 void kw_lease_answer_keys(kw_server *server, kw_stream *stream, const kw_lease_info *info);
 
 /* The on_close of both methods. */

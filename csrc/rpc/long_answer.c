@@ -3,7 +3,7 @@
 
 #include "codec/grpc.h"
 
-#define QUIET_MS 10 /* without requests, after which a turn makes more than one page */
+#define QUIET_MS 10 /* time without requests, after which a turn makes more than one page */
 
 bool kw_long_answer_begin(const kw_server *server, kw_long_answer *answer, int64_t revision) {
   kw_chain *out = &answer->stream->out;

@@ -12,7 +12,8 @@
 
 #include "rpc/service.h"
 
-/* Visits of a page. A turn makes several pages, of all answers in turn; one page while requests come. */
+/* Visits of a page. A turn makes several pages, one for each answer after the other; or only one while requests
+ * arrive. */
 #define KW_PAGE_VISITS KW_LIMIT(1000, 8)
 
 typedef struct kw_long_answer kw_long_answer;
@@ -30,10 +31,12 @@ struct kw_long_answer {
 /* Adds the prefix and the header to the stream. Returns false if memory is short. */
 bool kw_long_answer_begin(const kw_server *server, kw_long_answer *answer, int64_t revision);
 
-/* Sends a complete message, whose answer was freed, when the ticket is settled. Or refuses it: it is too large. */
+/* Sends a complete message when the ticket is settled; or fails the call, if the message is too large. `answer` is a
+ * copy of the kw_long_answer, which is freed already. */
 void kw_long_answer_send(kw_server *server, const kw_long_answer *answer, uint64_t ticket);
 
-/* Charges what an answer holds now. Returns false if that is more than the connection may hold. */
+/* Changes the charge of an answer to `size`, the memory that it takes now. Returns false if the connection's account
+ * refuses that: the charge is changed even so. */
 bool kw_long_answer_charge(kw_long_answer *answer, size_t size);
 
 /* Makes pages, as many as the work of a turn allows. */

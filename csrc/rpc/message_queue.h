@@ -2,8 +2,8 @@
  *
  * message_queue: a FIFO of messages of one call that Lua has not taken yet.
  *
- * The queue counts its bytes, and charges them to an account if it has one. It has no limit of its own: its user
- * pauses the stream when `charge` is too high.
+ * The queue counts its bytes, and charges them to an account if it has one. It has no limit: its user pauses the stream
+ * when `charge` is too high.
  */
 #ifndef KW_RPC_MESSAGE_QUEUE_H
 #define KW_RPC_MESSAGE_QUEUE_H

@@ -46,7 +46,7 @@ static bool is_known_service(const kw_server *server, kw_slice service) {
   return false;
 }
 
-static bool has_numbers_alone(const kw_message *message) {
+static bool has_only_numbers(const kw_message *message) {
   for (size_t i = 0; i < message->n; i++) {
     if (message->fields[i].is_repeated || !kw_field_is_number(&message->fields[i])) return false;
   }
@@ -55,19 +55,19 @@ static bool has_numbers_alone(const kw_message *message) {
 
 void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method) {
   size_t *max_len = &stream->splitter.max_len;
-  stream->role = method;
+  stream->method = method;
   stream->is_unary = method->is_unary;
   stream->takes_one = method->takes_one;
   if (method->max_request > 0) {
     *max_len = kw_min_size(*max_len, method->max_request);
-  } else if (method->request != NULL && has_numbers_alone(method->request)) {
+  } else if (method->request != NULL && has_only_numbers(method->request)) {
     *max_len = kw_min_size(*max_len, KW_NUMBERS_REQUEST);
   }
   if (method->on_open != NULL) method->on_open(server, stream);
 }
 
 bool kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message, bool has_to_wait) {
-  const kw_method *method = stream->role;
+  const kw_method *method = stream->method;
   kw_arena_reset(&server->arena);
   server->message = message;
   void *record = kw_arena_alloc(&server->arena, method->request->size);

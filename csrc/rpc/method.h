@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * method: finds the method of a path, and gives it its requests.
+ * method: finds the method of a path, and passes requests to methods.
  */
 #ifndef KW_RPC_METHOD_H
 #define KW_RPC_METHOD_H
@@ -17,13 +17,13 @@ bool kw_method_add(kw_server *server, const kw_method *method);
 const kw_method *kw_method_find(const kw_server *server, kw_slice path);
 
 /* Begins a call of a method. A larger request than the method takes is refused when its length has arrived, with gRPC's
- * text. No request may be larger than the session's max_message. That is the default, too, except for a method
- * whose requests have only numbers: KW_NUMBERS_REQUEST. */
+ * text. The limit is method->max_request; or by default the session's max_message, but KW_NUMBERS_REQUEST for a method
+ * whose requests have only numbers. It is never above max_message. */
 void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method);
 
-/* Decodes a request, whose method has a description of it, and gives it to the method. If decoding fails, the call
- * fails. With has_to_wait the method gets the request only if it is a read, which the method can recognize. Returns
- * true if the caller has to queue the request, see rpc/write_queue.h. */
+/* Decodes a request with the description of its method, and passes it to the method. If decoding fails, the call
+ * fails. With has_to_wait the method, which must have only_reads, gets the request only if it is a read. Returns true
+ * if the caller has to queue the request, see rpc/write_queue.h. */
 bool kw_method_deliver(kw_server *server, kw_stream *stream, kw_slice message, bool has_to_wait);
 
 /* Ends a call whose path has no method, with UNIMPLEMENTED and gRPC's text. */

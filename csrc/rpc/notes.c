@@ -15,7 +15,7 @@ typedef struct request {
 } request;
 
 typedef struct kw_notes {
-  size_t cap;   /* the most notes in the ring buffer */
+  size_t cap;   /* limit of notes in the ring buffer */
   size_t first; /* position of the oldest note */
   size_t n;
   int64_t lost; /* notes that were dropped before the oldest */
@@ -132,7 +132,6 @@ static request *find(const kw_server *server, const kw_stream *stream) {
   return kw_map_get(&server->notes->requests, (uintptr_t)stream);
 }
 
-/* If memory is short, the note has neither path nor time. */
 void kw_notes_open(kw_server *server, const kw_stream *stream, kw_slice path) {
   kw_map *requests = &server->notes->requests;
   request *r = kw_map_reserve(requests) ? kw_alloc_zeroed(sizeof *r) : NULL;
@@ -144,7 +143,7 @@ void kw_notes_open(kw_server *server, const kw_stream *stream, kw_slice path) {
 
 void kw_notes_arrived(kw_server *server, const kw_stream *stream) {
   request *r = find(server, stream);
-  bool was_intercepted = stream->watched != NULL;
+  bool was_intercepted = stream->proceeded_call != NULL;
   if (r != NULL && stream->is_unary && !was_intercepted) r->since = server->now;
 }
 
@@ -163,7 +162,7 @@ static void note_request(const kw_peer *peer, const kw_stream *stream, const req
 }
 
 static bool is_of_lua(const kw_stream *stream) {
-  const kw_method *method = stream->role;
+  const kw_method *method = stream->method;
   return method != NULL && method->request == NULL;
 }
 

@@ -4,12 +4,11 @@
  * connections that begin and end, requests that are refused, and slow requests.
  *
  * Notes wait in a ring buffer until Lua takes them. When the ring buffer is full, the oldest note is dropped and
- * counted, so a flood of refused requests takes no more memory than a few of them. Unless a server is configured to
- * take all notes, it takes only those of rejected connections, and each other place that could make a note costs one
- * branch.
+ * counted, so a flood of refused requests takes no more memory than a few of them. Unless kw_notes_start was called, a
+ * server takes only the notes KW_NOTE_REJECTED and KW_NOTE_LACK, and the code of any other note costs one branch.
  *
- * That the trouble of the store has changed is no note of the ring buffer: it is found when notes are taken, and is
- * never dropped.
+ * KW_NOTE_TROUBLE does not wait in the ring buffer: kw_notes_next compares kw_store_trouble with its earlier result. So
+ * it is never dropped.
  *
  * Paths and texts are copied as they came from the client, cut to their limits: the reader escapes them.
  */
@@ -19,8 +18,8 @@
 #include "h2/stream.h"
 #include "rpc/server.h"
 
-#define KW_NOTES 256     /* notes that wait at most, of a server that takes all */
-#define KW_FEW_NOTES 16  /* the same of a server that notes only rejected connections */
+#define KW_NOTES 256     /* limit of waiting notes of a server that takes all of them */
+#define KW_FEW_NOTES 16  /* the same of any other server */
 #define KW_NOTE_PATH 160 /* bytes of a path; more are cut off */
 #define KW_NOTE_TEXT 768 /* bytes of a text; more are cut off */
 #define KW_SLOW_MS 100   /* a unary request that takes longer is slow */
@@ -33,7 +32,7 @@ typedef enum kw_note_kind {
   KW_NOTE_REFUSED, /* a request that ended with an error: remote, path, status, text, amount in ms */
   KW_NOTE_SLOW, /* a request, with status CANCELLED if it got no answer: remote, path, status, amount in ms */
   KW_NOTE_LOST,   /* notes were dropped here: amount */
-  KW_NOTE_TROUBLE /* what does not work in the store has changed, see kw_store_trouble */
+  KW_NOTE_TROUBLE /* kw_store_trouble has changed */
 } kw_note_kind;
 
 typedef struct kw_note {
@@ -43,7 +42,7 @@ typedef struct kw_note {
   size_t n_path;
   size_t n_text;
   char remote[KW_REMOTE_TEXT]; /* address of the client; or "" */
-  uint8_t path[KW_NOTE_PATH];  /* empty for a request that had none, or that memory was short for */
+  uint8_t path[KW_NOTE_PATH];  /* empty for a request without a path, or if memory was short */
   uint8_t text[KW_NOTE_TEXT];
 } kw_note;
 
@@ -64,7 +63,7 @@ void kw_notes_lack(kw_server *server, const char *why);
 /* Frees the notes of a server. */
 void kw_notes_free(kw_server *server);
 
-/* Makes the note of a connection that is rejected, for the reason `why`. Without memory there is none. */
+/* Makes the note of a connection that is rejected, for the reason `why`; or no note, if memory is short. */
 void kw_notes_rejected(kw_server *server, const char *remote, const char *why);
 
 /* }====== */
@@ -77,10 +76,10 @@ void kw_notes_accepted(kw_server *server, const char *remote);
 /* Makes the note of a connection that has ended, for the reason `why`. */
 void kw_notes_ended(kw_server *server, const char *remote, const char *why);
 
-/* Notes that a request begins: its path is known. Without memory its note will have neither path nor time. */
+/* Stores the path of a request that begins. If memory is short, its note will have neither path nor time. */
 void kw_notes_open(kw_server *server, const kw_stream *stream, kw_slice path);
 
-/* Notes that the message of a request has arrived: the time of a unary request begins here, unless Lua has intercepted
+/* Called when the message of a request has arrived: the time of a unary request begins here, unless Lua has intercepted
  * it, in which case it began with kw_notes_open. */
 void kw_notes_arrived(kw_server *server, const kw_stream *stream);
 
@@ -88,8 +87,8 @@ void kw_notes_arrived(kw_server *server, const kw_stream *stream);
  * answers are left to kw_notes_close: the server's time is too old while Lua runs. */
 void kw_notes_answered(const kw_peer *peer, const kw_stream *stream);
 
-/* Makes the note of a request whose stream closes, if it was refused or slow and has no note yet; and forgets the
- * request. */
+/* Makes the note of a request whose stream closes, if it was refused or slow and has no note yet; and frees what
+ * kw_notes_open has stored. */
 void kw_notes_close(const kw_peer *peer, const kw_stream *stream);
 
 /* }====== */

@@ -74,7 +74,7 @@ void kw_outcall_fail(kw_outcall *call, int status, const char *text) {
   kw_outcall_abort(call, status, text, false);
 }
 
-void kw_outcall_hear(kw_outcall *call, kw_slice message) {
+void kw_outcall_receive(kw_outcall *call, kw_slice message) {
   if (call->hooks.on_message != NULL) {
     call->hooks.on_message(call->hooks.ctx, message);
   } else if (call->is_unary && !kw_message_queue_is_empty(&call->messages)) {

@@ -2,7 +2,7 @@
  *
  * outcall: one call of a client, from its beginning until its END was taken. For rpc/client.c only.
  *
- * Messages wait in a queue until they are taken; or, for a call with hooks, are handed to the hooks at once. The call
+ * Messages wait in a queue until they are taken; those of a call with hooks are passed to the hooks at once. The call
  * enters its client's list of ready calls once, when something can be taken, and again only after it was found empty.
  */
 #ifndef KW_RPC_OUTCALL_H
@@ -22,7 +22,7 @@ typedef struct kw_outcall {
   kw_blob *text;        /* text of the status, or NULL */
   uint8_t status;
   bool is_unary : 1;
-  bool is_refused : 1; /* the server has not looked at the call, and never will */
+  bool is_refused : 1; /* the server has not processed the call, and never will */
   bool is_armed : 1;   /* becomes ready as soon as something can be taken */
   bool wants_room : 1; /* becomes ready as soon as the session can take more data */
   bool is_paused : 1;  /* too many bytes were not taken */
@@ -36,15 +36,15 @@ kw_outcall *kw_outcall_new(uint64_t number, bool is_unary, const kw_call_hooks *
 /* Frees a call. Calls on_end of its hooks, unless that was called before. */
 void kw_outcall_free(kw_outcall *call);
 
-/* Queues a message that came, or hands it to the hooks. A second message of a unary call, or a lack of memory, fails
+/* Queues a received message, or passes it to the hooks. A second message of a unary call, or a lack of memory, fails
  * the call. */
-void kw_outcall_hear(kw_outcall *call, kw_slice message);
+void kw_outcall_receive(kw_outcall *call, kw_slice message);
 
-/* Ends a call with the status that came, and lets go of its stream. Takes a reference to the text, which may be NULL.
- * Messages that came before can still be taken. */
+/* Ends a call with the received status, and detaches it from its stream. Takes one more reference to the text, which
+ * may be NULL. Messages that were received before can still be taken. */
 void kw_outcall_end(kw_outcall *call, int status, kw_blob *text, bool is_refused);
 
-/* Ends a call as kw_outcall_end does, with a status of our own. The text is copied. */
+/* Ends a call like kw_outcall_end, with a status of our own. The text is copied. */
 void kw_outcall_abort(kw_outcall *call, int status, const char *text, bool is_refused);
 
 /* Aborts a call that has not ended, resets its stream, and drops its queued messages. */

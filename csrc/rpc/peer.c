@@ -35,8 +35,8 @@ static void on_refused(kw_stream *stream, kw_slice path, void *ctx) {
 static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
   kw_peer *peer = ctx;
   kw_server *server = peer->server;
-  const kw_method *method = stream->role;
-  peer->moved = server->now;
+  const kw_method *method = stream->method;
+  peer->last_progress = server->now;
   if (server->takes_notes) kw_notes_arrived(server, stream);
   if (method->request == NULL) {
     method->on_request(server, stream, &bytes);
@@ -51,28 +51,28 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
     if (kw_method_deliver(server, stream, bytes, has_to_wait))
       kw_write_queue_add(server, stream, bytes);
   }
-  kw_arena_reset(&server->arena); /* now, since the next request may be long in coming */
+  kw_arena_reset(&server->arena); /* now, since the next request may arrive much later */
   if (server->takes_notes) kw_notes_answered(peer, stream);
 }
 
 static void on_half_close(kw_stream *stream, void *ctx) {
-  const kw_method *method = stream->role;
+  const kw_method *method = stream->method;
   if (method->on_half_close != NULL) method->on_half_close(((kw_peer *)ctx)->server, stream);
 }
 
 static void on_pull(kw_stream *stream, void *ctx) {
-  const kw_method *method = stream->role;
+  const kw_method *method = stream->method;
   if (method->on_pull != NULL) method->on_pull(((kw_peer *)ctx)->server, stream);
 }
 
 static void on_room(kw_stream *stream, void *ctx) {
-  const kw_method *method = stream->role;
+  const kw_method *method = stream->method;
   method->on_room(((kw_peer *)ctx)->server, stream);
 }
 
 static void on_timeout(kw_stream *stream, void *ctx) {
   static const char text[] = "context deadline exceeded";
-  const kw_method *method = stream->role;
+  const kw_method *method = stream->method;
   kw_stream_finish(stream, KW_GRPC_DEADLINE_EXCEEDED, kw_slice_of(text, sizeof text - 1));
   if (method != NULL && method->on_timeout != NULL)
     method->on_timeout(((kw_peer *)ctx)->server, stream);
@@ -86,7 +86,7 @@ static bool is_turn_over(void *ctx) {
 
 static void on_close(kw_stream *stream, void *ctx) {
   kw_server *server = ((kw_peer *)ctx)->server;
-  const kw_method *method = stream->role;
+  const kw_method *method = stream->method;
   if (method != NULL && method->on_close != NULL) method->on_close(server, stream);
   kw_call_end_intercepted(server, stream);
   if (server->takes_notes) kw_notes_close(ctx, stream);
@@ -98,24 +98,24 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   if (server->is_draining) return NULL;
   kw_peer *peer = kw_alloc_zeroed(sizeof *peer);
   if (peer == NULL) return NULL;
-  kw_session_hooks heard = {.on_open = on_open,
-                            .on_refused = on_refused,
-                            .on_message = on_message,
-                            .on_half_close = on_half_close,
-                            .on_pull = on_pull,
-                            .on_room = on_room,
-                            .on_timeout = on_timeout,
-                            .on_close = on_close,
-                            .is_turn_over = is_turn_over,
-                            .ctx = peer};
-  peer->session = kw_session_new(&server->options.session, &heard, now);
+  kw_session_hooks session_hooks = {.on_open = on_open,
+                                    .on_refused = on_refused,
+                                    .on_message = on_message,
+                                    .on_half_close = on_half_close,
+                                    .on_pull = on_pull,
+                                    .on_room = on_room,
+                                    .on_timeout = on_timeout,
+                                    .on_close = on_close,
+                                    .is_turn_over = is_turn_over,
+                                    .ctx = peer};
+  peer->session = kw_session_new(&server->options.session, &session_hooks, now);
   if (peer->session == NULL) {
     kw_free(peer);
     return NULL;
   }
   peer->server = server;
   kw_driver_init(&peer->driver, hooks);
-  peer->moved = now;
+  peer->last_progress = now;
   kw_link_add(&server->peers, &peer->link);
   server->n_peers++;
   if (server->takes_notes) kw_notes_accepted(server, peer->driver.hooks.remote);
@@ -123,7 +123,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   return peer;
 }
 
-/* Copies the reason why the connection ends: preferably that of the session, else that of the driver. */
+/* Copies the reason why the connection ends: that of the session; or if it has none, that of the driver. */
 static void explain_end(const kw_peer *peer, const char *why, char text[KW_NOTE_TEXT]) {
   const char *reason = kw_peer_why(peer);
   if (reason[0] == 0) reason = why;
@@ -143,7 +143,7 @@ static void note_end(kw_server *server, const kw_peer *peer, const char *text, b
   }
 }
 
-/* Ends the session. The notes of its streams precede the note of its end. */
+/* Ends the session of a peer. The notes of its streams precede the note of its end. */
 static void detach_as(kw_peer *peer, const char *text, bool is_rejected) {
   kw_server *server = peer->server;
   kw_chain *out = kw_session_out(peer->session);
@@ -181,7 +181,7 @@ void kw_peer_identify(kw_peer *peer, const char *common_name) {
 }
 
 void kw_peer_cut(kw_peer *peer) {
-  detach(peer, "the connections of the server hold too much memory, and this one holds most");
+  detach(peer, "the connections of the server hold too much memory, and this one holds the most");
   kw_chain_drop(&peer->left);
 }
 
@@ -204,7 +204,7 @@ kw_peer *kw_peer_at(kw_link *link) {
 void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now) {
   kw_stream *stream = NULL;
   while ((stream = kw_session_next(peer->session, stream)) != NULL) {
-    const kw_method *method = stream->role;
+    const kw_method *method = stream->method;
     if (method != NULL && method->on_drain != NULL) method->on_drain(peer->server, stream);
   }
   kw_session_drain(peer->session, ms, now);
@@ -248,7 +248,7 @@ static void wrote(void *ctx, size_t bytes) {
   kw_peer *peer = ctx;
   kw_chain_skip(out_of(peer), bytes);
   if (peer->session == NULL) return;
-  if (bytes > 0) peer->moved = peer->server->now;
+  if (bytes > 0) peer->last_progress = peer->server->now;
   kw_session_wrote(peer->session);
   kw_driver_set_deadline(&peer->driver, peer->session);
 }

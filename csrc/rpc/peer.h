@@ -22,7 +22,8 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
  * done. */
 void kw_peer_refuse(kw_peer *peer, const char *why);
 
-/* Notes the common name of the certificate that the client has shown; NULL: none. If memory is short, there is none. */
+/* Sets the common name of the client's verified certificate; NULL: none. If memory is short, there is none. Does
+ * nothing if the peer has a common name already. */
 void kw_peer_identify(kw_peer *peer, const char *common_name);
 
 /* Returns why the session of the peer has ended, or is about to; "" if it is still open, or if the peer was
@@ -43,11 +44,11 @@ kw_peer *kw_peer_at(kw_link *link);
  * on_drain may end at once. */
 void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now);
 
-/* Ends the session of a peer, and takes the peer out of the server's list. The peer only writes what it has to write,
- * and is done. The driver still has to close it. */
+/* Ends the session of a peer, and takes the peer out of the server's list. The peer is done, with its output still
+ * pending. The driver still has to close it. */
 void kw_peer_detach(kw_peer *peer);
 
-/* Detaches a peer that holds too much memory, and drops what it has to write. The driver still has to close it. */
+/* Detaches a peer that holds too much memory, and drops its output. The driver still has to close it. */
 void kw_peer_cut(kw_peer *peer);
 
 /* Returns the memory that a peer holds, in bytes. The peer must not be detached. */

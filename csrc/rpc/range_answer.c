@@ -237,7 +237,7 @@ static range_answer *new_answer(kw_stream *stream, const kw_range_op *op) {
   return a;
 }
 
-/* Makes the answer of a read, and takes the read; the pages are made later. Returns NULL like new_answer. */
+/* Makes the answer of a read, and takes over the read; the pages are made later. Returns NULL like new_answer. */
 static range_answer *begin(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision) {
   range_answer *a = new_answer(stream, &read->op);
   if (a == NULL) {

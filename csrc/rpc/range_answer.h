@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * range_answer: a long answer to a range, see rpc/long_answer.h. The kvs come in pages; more and count are the end.
+ * range_answer: a long answer to a range, see rpc/long_answer.h. The kvs come in pages; `more` and `count` follow them.
  *
  * All pages are of one revision. If that revision is compacted before the end, and the client did not ask for it by
  * number, the answer starts again at the current revision, a few times at most.
  *
- * If memory is short, or the connection holds too much already, the call fails.
+ * If memory is short, or the connection's account refuses more memory, the call fails.
  *
- * A *range stream* sends each page as a message of its own, a RangeStreamResponse. The last message has the header,
- * `more` and `count`, too. A page is made when the client's flow-control window has taken the page before, so that a
- * range stream holds about one page, whatever its range and its client. Once a page was sent, the revision stays: if it
- * is compacted, the stream fails.
+ * A *range stream* sends each page as one message, a RangeStreamResponse. The last message has the header, `more` and
+ * `count`, too. A page is made when the client's flow-control window has taken the previous page, so that a range
+ * stream holds about one page, whatever its range and its client. Once a page was sent, the revision is fixed: if it is
+ * compacted, the stream fails.
  */
 #ifndef KW_RPC_RANGE_ANSWER_H
 #define KW_RPC_RANGE_ANSWER_H
@@ -18,13 +18,13 @@
 #include "rpc/long_answer.h"
 #include "store/read.h"
 
-/* Begins an answer with the first page of a read that is not finished, and takes the read. The read's op is copied.
- * Defers the op instead, and drops the read, if too many answers wait on the connection. `revision` is that of the
- * answer's header. */
+/* Begins an answer with the first page of a read that is not finished, and takes over the read. The read's op is
+ * copied. If too many answers wait on the connection, defers the op instead, and drops the read. `revision` is that of
+ * the answer's header. */
 void kw_range_answer_begin(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision,
                            const kw_records *first);
 
-/* Begins a range stream. Takes the read, which has made no step. `revision` is that of the header. */
+/* Begins a range stream. Takes over the read, which must have made no step. `revision` is that of the header. */
 void kw_range_answer_stream(kw_server *server, kw_stream *stream, kw_read *read, int64_t revision);
 
 /* The on_pull of a range stream: its next page will be made. */
@@ -41,7 +41,7 @@ void kw_range_answer_resume(kw_server *server, kw_stream *stream,
 /* The on_close of a range's stream: drops its answer, or its deferred op, if it has one. */
 void kw_range_answer_close(kw_server *server, kw_stream *stream);
 
-/* Returns the memory that records take in a message, besides the memory that the store uses anyway. */
+/* Returns the memory that records take in a message, in addition to the memory that the store uses anyway. */
 size_t kw_range_answer_size(const kw_server *server, const kw_records *kvs);
 
 /* Adds records to a message as its kvs, with their values or only the keys. Returns false if memory is short. */

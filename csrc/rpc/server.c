@@ -91,7 +91,7 @@ static kw_peer *heaviest(kw_server *server, int64_t since) {
   for (kw_link *link = server->peers.next; link != &server->peers; link = link->next) {
     kw_peer *peer = kw_peer_at(link);
     bool is_heavier = found == NULL || kw_peer_held(peer) > kw_peer_held(found);
-    if (is_heavier && peer->moved <= since) found = peer;
+    if (is_heavier && peer->last_progress <= since) found = peer;
   }
   return found;
 }
@@ -104,9 +104,9 @@ static bool is_over(const kw_server *server) {
   return kw_budget_is_over(&budget);
 }
 
-/* Frees memory: first answers that will not be sent; if there are none, peers are disconnected. If memory was refused
- * to a peer that would have held less than a stuck peer holds, the stuck peer is disconnected. While all peers together
- * hold too much, the peer that holds the most is disconnected, and its answers are freed at once. */
+/* If memory was refused, frees answers that will not be sent; or if there are none, disconnects a stuck peer that holds
+ * more than the refused one would have. While all peers together hold too much, frees answers that will not be sent,
+ * and then disconnects the peer that holds the most. */
 static void make_room(kw_server *server) {
   kw_budget *budget = &server->budget;
   if (budget->refused > 0 && server->discarded.first != NULL) {

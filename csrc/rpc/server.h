@@ -21,8 +21,8 @@
 /* Memory that each connection may hold in addition, in bytes: an idle one takes about 10 KiB. */
 #define KW_CONNECTION_BASE (16 << 10)
 
-/* A connection is stuck if for so long nothing was written to it and no message came from it. When memory is refused,
- * the stuck connection that holds most is cut, if it holds more than the refused one would have. */
+/* A connection is stuck if nothing was written to it, and no message was received from it, for this time. When memory
+ * is refused, the stuck connection that holds the most is cut, if it holds more than the refused one would have. */
 #define KW_STUCK_MS 5000
 
 typedef struct kw_server_options {
@@ -43,12 +43,12 @@ typedef struct kw_server_options {
 /* Returns the default options. */
 kw_server_options kw_server_defaults(void);
 
-/* Makes a server of a store and its hub, which must live until the server is closed, as must what the options point
- * to. The options are copied. Returns NULL if memory is short. */
+/* Makes a server of a store and its hub. Both, and all that the options point to, must live until the server is closed.
+ * The options are copied. Returns NULL if memory is short. */
 kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *options);
 
-/* Ends all calls and lets go of the store and the hub. The peers stay until their drivers close them: they write what
- * they have to write, and are done. */
+/* Ends all calls, and stops using the store and the hub. The peers stay until their drivers close them: they are done,
+ * with their output still pending. */
 void kw_server_close(kw_server *server);
 
 /* Closes and frees a server. */
@@ -60,8 +60,8 @@ bool kw_server_has_work(const kw_server *server);
 bool kw_server_is_busy(const kw_server *server);
 void kw_server_set_bell(kw_server *server, const kw_bell *bell);
 
-/* Drains a server: it takes no new connections and streams, and calls have `ms` milliseconds to end. Streams that are
- * not unary end at once, so that clients resume elsewhere. */
+/* Drains a server: it takes no new connections and streams, and calls have `ms` milliseconds to end. Calls of Watch and
+ * LeaseKeepAlive, and calls answered by Lua that are not unary, end at once, so that clients resume elsewhere. */
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now);
 
 /* Returns the number of the oldest request that waits for the end of a long write, see kw_store_take_number; or 0.

@@ -99,14 +99,14 @@ static void finish(const kw_server *server, kw_stream *stream) {
   }
 }
 
-/* Ends a call as soon as the ticket is settled. */
+/* Ends a call, with its answer or with `failure`, as soon as the ticket is settled. */
 static void finish_durable(kw_server *server, kw_stream *stream, uint64_t ticket, int failure) {
   stream->failure = failure;
   stream->ticket = ticket;
   if (kw_store_is_settled(server->store, stream->ticket)) {
     finish(server, stream);
   } else {
-    kw_link_add(&server->undurable, &stream->waiting);
+    kw_link_add(&server->undurable, &stream->undurable_link);
   }
 }
 
@@ -125,18 +125,18 @@ void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc) {
 
 void kw_service_step(kw_server *server) {
   while (!kw_link_is_alone(&server->undurable)) {
-    kw_stream *stream = KW_CONTAINER_OF(server->undurable.next, kw_stream, waiting);
+    kw_stream *stream = KW_CONTAINER_OF(server->undurable.next, kw_stream, undurable_link);
     if (!kw_store_is_settled(server->store, stream->ticket)) return;
-    kw_link_remove(&stream->waiting);
+    kw_link_remove(&stream->undurable_link);
     finish(server, stream);
     kw_server_touch(stream);
   }
 }
 
 void kw_service_abandon(kw_server *server, kw_stream *stream) {
-  const kw_method *method = stream->role;
+  const kw_method *method = stream->method;
   if (method->on_close != NULL) method->on_close(server, stream);
-  kw_link_remove(&stream->waiting);
+  kw_link_remove(&stream->undurable_link);
   kw_stream_forget(stream);
 }
 

@@ -13,8 +13,8 @@
 
 typedef struct kw_method kw_method;
 
-/* A method, and its functions for what happens to one of its calls, see kw_session_hooks. A NULL function means that
- * nothing is done. on_request must be set. */
+/* A method, and its functions for the events of a call, see kw_session_hooks. A NULL function means that nothing is
+ * done. on_request must be set. */
 struct kw_method {
   const char *path;
   const kw_message *request; /* how requests are decoded; NULL: they are kw_slices of the bytes */
@@ -22,8 +22,8 @@ struct kw_method {
   bool is_unary;
   bool takes_one; /* not unary, but of one request */
   bool waits; /* unary: a request waits while the store does a long write, see rpc/write_queue.h */
-  bool (*only_reads)(
-      const void *request); /* of a method that waits: such a request does not; or NULL */
+  /* Of a method that waits: true if a request need not wait, since it only reads. Or NULL. */
+  bool (*only_reads)(const void *request);
   void (*on_open)(kw_server *server, kw_stream *stream);
   void (*on_request)(kw_server *server, kw_stream *stream, const void *request);
   void (*on_half_close)(kw_server *server, kw_stream *stream);
@@ -34,7 +34,7 @@ struct kw_method {
   void (*on_close)(kw_server *server, kw_stream *stream);
 };
 
-/* A unary method that needs nothing but its request. */
+/* A unary method without state of its calls. */
 #define KW_UNARY_METHOD(name, message, fn)                                                         \
   {                                                                                                \
     .path = name, .request = &kw_msg_##message, .is_unary = true, .on_request = fn,                \
@@ -59,11 +59,10 @@ struct kw_server {
   kw_server_options options;
   pid_t pid;        /* the process that opened the server */
   kw_arena arena;   /* emptied after each request */
-  kw_slice message; /* of the request that is being delivered */
-  kw_work work;     /* that may be done for it in this turn, if it may write */
-  kw_work
-      reads; /* that this turn may do for all calls that only read, before they become long answers */
-  int64_t asked_at; /* when the last request came */
+  kw_slice message; /* bytes of the request that is being delivered */
+  kw_work work;     /* left in this turn for that request, if it may write */
+  kw_work reads; /* left in this turn for all reads; a read that needs more becomes a long answer */
+  int64_t asked_at; /* when the last request arrived */
   int64_t now;      /* milliseconds, as last given by a driver */
   uint8_t ids[24];  /* cluster and member id, encoded for every header */
   size_t n_ids;
@@ -79,11 +78,11 @@ struct kw_server {
   kw_meter settings; /* SETTINGS frames of all peers */
   bool is_draining;
 
-  kw_link long_answers; /* that are being made, page by page */
+  kw_link long_answers; /* answers that are being made, page by page */
   kw_link writes;       /* requests that wait for the end of a long write, oldest first */
   struct kw_write_job *long_write; /* of this server; or NULL */
   kw_chain discarded;              /* answers that will not be sent, to be freed in turns */
-  kw_account remaining;            /* of these; it is of the budget, but has no share */
+  kw_account remaining;            /* memory of `discarded`: uses the budget, but has no share */
   kw_account abandoned; /* the same, of watchers whose streams are closed, cancelled in turns */
   kw_link undurable; /* streams whose answers wait until their tickets are settled, oldest first */
   kw_ready ready;    /* outlets of watch streams that have something to send */
@@ -97,15 +96,15 @@ struct kw_server {
   bool is_intercepting;
   struct kw_notes *notes; /* for the log, see rpc/notes.h; NULL: there are none */
   bool takes_notes;       /* all of them, for a debug log */
-  unsigned trouble;       /* of the store, as last noted: see kw_store_trouble */
+  unsigned trouble;       /* kw_store_trouble, as of the last KW_NOTE_TROUBLE */
 };
 
-/* The KV service's work of one turn: delivers writes that have waited, answers calls whose compaction has ended, and
- * makes one more page of each large answer. Returns true if it wants another turn at once. */
+/* The KV service's work of one turn: makes pages of long answers, delivers writes that have waited, and answers calls
+ * whose compaction has ended. Returns true if it wants another turn at once. */
 bool kw_kv_step(kw_server *server);
 
-/* The Watch service's work of one turn: wakes the watch streams that have something to send. Returns true if there is
- * more to do. */
+/* The Watch service's work of one turn: wakes the watch streams that have something to send. Returns true if it wants
+ * another turn at once. */
 bool kw_watch_step(kw_server *server);
 
 /* Returns the time of the store: the server's, unless the store's time is moved by hand. */
@@ -121,9 +120,9 @@ struct kw_peer {
   kw_session *session; /* NULL with it */
   kw_chain left;       /* output of the session that has ended */
   kw_driver driver;
-  kw_blob *common_name; /* of the client's certificate; or NULL */
-  int64_t moved;        /* when bytes were last written, or a message last came */
-  kw_link link;         /* among the peers of the server */
+  kw_blob *common_name;  /* of the client's certificate; or NULL */
+  int64_t last_progress; /* when bytes were last written, or a message was last received */
+  kw_link link;          /* among the peers of the server */
 };
 
 static inline kw_peer *kw_peer_of(const kw_stream *stream) {
@@ -146,11 +145,11 @@ void kw_call_end_intercepted(kw_server *server, kw_stream *stream);
 
 #define KW_MAX_ANSWER INT32_MAX /* bytes; as in etcd: a small transaction can ask for any amount */
 
-/* True if an answer of `len` bytes may be queued on a stream, see kw_stream_has_room. `held` is how many of the bytes
- * take memory of their own: the connection's account is asked for them, but not charged. */
+/* True if an answer of `len` bytes may be queued on a stream, see kw_stream_has_room. `held` of the bytes need memory:
+ * the connection's account is asked for them, but not charged. */
 bool kw_service_may_answer(kw_stream *stream, size_t len, size_t held);
 
-/* Returns the text of an error, which lives for ever. */
+/* Returns the text of an error, a static string. */
 kw_slice kw_service_text(int rc);
 
 /* Ends a call with the status and the text of an error. */
@@ -171,21 +170,22 @@ uint8_t *kw_service_put_header(const kw_server *server, int64_t revision, uint8_
 /* Room for the message of an answer. */
 typedef struct kw_answer_room {
   kw_stream *stream;
-  uint8_t *to; /* behind the header: where the rest goes */
+  uint8_t *to; /* where the rest is written, after the header */
   size_t len;  /* of the message */
 } kw_answer_room;
 
 /* Begins an answer whose header is followed by `rest` bytes, and writes the header. Returns false, with nothing
- * begun, if memory is short: the caller fails the call. When the caller has filled in the rest, one of the send
- * functions has to follow, before anything else is sent. */
+ * begun, if memory is short: the caller fails the call. Otherwise the caller writes the rest, and calls one of the send
+ * functions before anything else is sent. */
 bool kw_service_begin(kw_server *server, kw_stream *stream, int64_t revision, size_t rest,
                       kw_answer_room *room);
 
 /* Sends an answer that was begun. A unary call ends with it. */
 void kw_service_send(kw_answer_room *room);
 
-/* Sends the answer of a unary call that has committed something, or has seen what was committed. The answer leaves
- * when the store's current ticket is settled. If the commit group fails, the call ends with that error instead. */
+/* Sends the answer of a unary call that has committed something, or has read something that may not be durable yet. The
+ * answer is sent when the store's current ticket is settled. If the commit group fails, the call ends with that error
+ * instead. */
 void kw_service_send_durable(kw_server *server, kw_answer_room *room);
 
 /* Does what kw_service_send_durable does, for an answer whose parts were added to the stream, and for a ticket that was
@@ -198,17 +198,16 @@ void kw_service_fail_durable(kw_server *server, kw_stream *stream, int rc);
 /* Ends the calls whose tickets are settled. */
 void kw_service_step(kw_server *server);
 
-/* The on_timeout of unary methods: calls the method's on_close, and drops the answer, of a call that has got its
- * status. */
+/* The on_timeout of unary methods, after the call got its status: calls the method's on_close, and drops the answer. */
 void kw_service_abandon(kw_server *server, kw_stream *stream);
 
 /* Makes room for a small answer, so that a change that cannot be undone can be answered. Returns false if memory is
  * short: then the call has failed, and the change must not be made. */
 bool kw_service_make_room(kw_stream *stream);
 
-/* Answers a call with a record, encoded by its message description. The answer of a unary call leaves as with
- * kw_service_send_durable; if it is large and too much waits already, the call fails with KW_ERR_TOO_MANY_REQUESTS,
- * and true is returned. Returns false if memory is short: then the call has failed. */
+/* Answers a call with a record, encoded by its message description. The answer of a unary call is sent with
+ * kw_service_send_durable. If it is large, and kw_service_may_answer is false, the call fails with
+ * KW_ERR_TOO_MANY_REQUESTS, and true is returned. Returns false if memory is short: then the call has failed. */
 bool kw_service_answer(kw_server *server, kw_stream *stream, int64_t revision,
                        const kw_message *message, const void *record);
 

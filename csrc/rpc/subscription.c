@@ -103,15 +103,15 @@ static bool push_torn(kw_subscription *sub, kw_notice *notice, int64_t last) {
   return true;
 }
 
-void kw_subscription_told(kw_subscription *sub, int64_t last) {
+void kw_subscription_note_received(kw_subscription *sub, int64_t last) {
   if (last > sub->seen) sub->seen = last;
   if (last >= sub->next) sub->next = last + 1;
 }
 
 bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
                           bool has_more) {
-  bool is_told = last < sub->next && sub->unfinished == 0;
-  if (is_told) return true;
+  bool is_known = last < sub->next && sub->unfinished == 0;
+  if (is_known) return true;
   kw_notice notice = {.kind = KW_NOTICE_EVENTS,
                       .revision = sub->next,
                       .n = (uint32_t)n,
@@ -125,14 +125,14 @@ bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int
   return true;
 }
 
-void kw_subscription_doubt(kw_subscription *sub) {
+void kw_subscription_suspect(kw_subscription *sub) {
   sub->is_suspect = true;
   sub->sure_pieces = sub->pieces;
   sub->sure_next = sub->next;
   sub->sure_seen = sub->seen;
 }
 
-void kw_subscription_believe(kw_subscription *sub) {
+void kw_subscription_validate(kw_subscription *sub) {
   sub->is_suspect = false;
   sub->sure_pieces = 0;
 }
@@ -142,7 +142,7 @@ void kw_subscription_retract(kw_subscription *sub) {
   while (sub->pieces > sub->sure_pieces) drop_notice(sub, notice_at(sub->notices.prev));
   sub->next = sub->sure_next;
   sub->seen = sub->sure_seen;
-  kw_subscription_believe(sub);
+  kw_subscription_validate(sub);
 }
 
 /* Queues progress, or raises the revision of the progress at the end of the queue. Returns false if memory is short. */
@@ -154,7 +154,6 @@ static bool add_progress(kw_subscription *sub, int64_t revision) {
   return true;
 }
 
-/* Progress in the middle of a revision is ignored. */
 bool kw_subscription_advance(kw_subscription *sub, int64_t revision) {
   if (revision > sub->seen) sub->seen = revision;
   if (revision < sub->next || sub->unfinished > 0) return false;
@@ -165,7 +164,7 @@ bool kw_subscription_advance(kw_subscription *sub, int64_t revision) {
 
 bool kw_subscription_confirm(kw_subscription *sub, int64_t revision, int64_t now) {
   if (revision >= sub->next - 1 && sub->unfinished == 0) sub->heard_at = now;
-  return kw_subscription_advance(sub, revision) || sub->is_followed;
+  return kw_subscription_advance(sub, revision) || sub->announces_progress;
 }
 
 bool kw_subscription_tick(kw_subscription *sub, int64_t revision) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * subscription: a watch of a client. It outlives connections: `next` is the first revision that it has not received,
- * from which it continues on any watch call that it is attached to.
+ * subscription: a watch of a client. It outlives connections: `next` is the first revision that it has not received.
+ * On each watch call that it is attached to, it continues from there.
  *
  *            attach            created
  *   IDLE ------------> CREATING ------> OPEN           FAILED: for good, unless kw_subscription_revive undoes it
@@ -9,16 +9,16 @@
  *        the call has ended, or the queue is full
  *
  * Notices of the server wait in a queue until the reader takes them. The queue is bounded in bytes and in events. If it
- * is full and the subscription is alone on its watch call, the call is paused by flow control. If others share the
- * call, the subscription leaves it, so that they need not wait: it is then lagging, and has to be attached to a call of
- * its own when its queue has room again.
+ * is full and no other subscription shares the watch call, flow control pauses the call. If others share the call, the
+ * subscription leaves it, so that they need not wait: it is then lagging, and has to be attached to a separate call
+ * when its queue has room again.
  *
- * Large answers come in fragments, which may end inside a revision. Everything before that revision can be taken at
- * once, the revision itself when it is complete.
+ * Large answers come in fragments, which may end inside a revision. Events before that revision can be taken at once,
+ * those of the revision when it is complete.
  *
- * A subscription is ready, in the list of its connection, if it is armed and a notice can be taken; or if its state
- * has changed and its owner has to look at it. A subscription with a feed (rpc/feed.h) is ready if its state has
- * changed, or if the feed has to notify the owner.
+ * A subscription enters the list of ready watches of its connection when it is armed and a notice can be taken; when
+ * its state has changed; and when its progress has changed, if announces_progress is set. A subscription with a feed
+ * (rpc/feed.h) enters it when its state has changed, or when the feed has to notify the owner.
  */
 #ifndef KW_RPC_SUBSCRIPTION_H
 #define KW_RPC_SUBSCRIPTION_H
@@ -50,10 +50,10 @@ typedef enum kw_notice_kind {
 typedef struct kw_notice {
   kw_notice_kind kind;
   bool has_more;    /* of EVENTS: the next notice belongs to the same answer */
-  int error;        /* of FAILED: a KW_ERR_ code; `bytes`, if there are any, say more */
+  int error;        /* of FAILED: a KW_ERR_ code */
   int64_t revision; /* of EVENTS: older events have arrived before, and must be skipped */
-  int64_t until;    /* of EVENTS: events from this revision on come again, later; 0: none do */
-  uint32_t n;       /* of EVENTS: events in `bytes` */
+  int64_t until;    /* of EVENTS: events from this revision on are repeated later; 0: none are */
+  uint32_t n;       /* of EVENTS: number of events in `bytes` */
   kw_blob *bytes;   /* of EVENTS: a WatchResponse; of a failure: the server's reason, or NULL */
   kw_link link;
 } kw_notice;
@@ -64,54 +64,55 @@ typedef struct kw_subscription {
   bool prev_kv : 1;
   bool no_put : 1;
   bool no_delete : 1;
-  bool progress : 1;    /* its reader wants all progress, also what says nothing new */
-  bool is_armed : 1;    /* becomes ready when a notice can be taken */
-  bool is_followed : 1; /* becomes ready when its progress changes */
-  bool is_lagging : 1;  /* has left a call because its queue was full */
-  bool is_suspect : 1;  /* in doubt, see kw_subscription_doubt */
-  bool has_changed : 1; /* is ready because its state has changed; the owner clears this */
-  bool was_created : 1; /* at least once, on any call */
-  bool has_cluster : 1;
-  /* Asks for the last revision again, and drops its events: servers send no progress on a call before the first
-   * revision of each of its watches, and so would send none for a watch that is up to date. */
+  bool progress : 1; /* its reader wants all periodic progress, even if the revision is the same */
+  bool is_armed : 1; /* becomes ready when a notice can be taken */
+  bool announces_progress : 1; /* becomes ready when its progress changes */
+  bool is_lagging : 1;         /* has left a call because its queue was full */
+  bool is_suspect : 1;         /* see kw_subscription_suspect */
+  bool has_changed : 1;        /* is ready because its state has changed; the owner clears this */
+  bool was_created : 1;        /* at least once, on any call */
+  bool has_cluster : 1;        /* `cluster` is known */
+  /* Requests the last received revision again, and drops its events: a server sends no progress on a call before each
+   * of its watches has reached its first revision, and so would send none for a watch that is up to date. */
   bool overlaps : 1;
   uint8_t state; /* kw_subscription_state */
 
-  int64_t next;    /* first revision not received; 0: the one after the server's, at creation */
-  int64_t seen;    /* highest revision that a server has sent */
-  int64_t server;  /* revision of the server when it created the watch last */
-  int64_t cluster; /* id of the cluster that the watch belongs to */
+  int64_t next; /* first revision not received; 0: the one after the server's, at creation */
+  int64_t seen; /* highest revision that a server has sent */
+  int64_t server_revision; /* revision of the server when it last created the watch */
+  int64_t cluster;         /* id of the cluster that the watch belongs to */
 
-  kw_watch_call *call; /* or NULL */
-  void (*on_room)(
-      kw_watch_call *call); /* resumes the call, as the queue has room; set with `call` */
-  kw_feed *feed;            /* takes the server's notices directly; or NULL */
-  int64_t id;               /* watch id, once it is open */
-  int64_t heard_at;         /* when the server last reported that no event is missing; or 0 */
-  size_t stale; /* coming answers about progress of the call that may not cover this watch */
+  kw_watch_call *call;                  /* or NULL */
+  void (*on_room)(kw_watch_call *call); /* resumes the call; set with `call` */
+  kw_feed *feed;                        /* takes the server's notices directly; or NULL */
+  int64_t id;                           /* watch id, once it is open */
+  int64_t heard_at; /* when the server last reported that no event is missing; or 0 */
+  size_t stale;     /* number of expected answers about progress that may not cover this watch */
   struct kw_creation *asked; /* its create request, until that is answered; or NULL */
 
-  kw_link notices;   /* kw_notice, oldest first */
-  size_t bytes;      /* charge of all notices */
-  size_t events;     /* in all notices */
-  size_t pieces;     /* number of notices */
-  size_t unfinished; /* notices at the end of the queue, of a revision that is not complete */
-  size_t torn;       /* charge of those */
+  kw_link notices; /* kw_notice, oldest first */
+  size_t bytes;    /* charge of all notices */
+  size_t events;   /* number of events in all notices */
+  size_t pieces;   /* number of notices */
+  size_t
+      unfinished; /* number of notices at the end of the queue, of a revision that is not complete */
+  size_t torn;    /* charge of those */
   size_t max_bytes;
 
-  size_t sure_pieces; /* while it is suspect: `pieces`, less what was taken, when the doubt began */
-  int64_t sure_next;  /* `next` when the doubt began */
-  int64_t sure_seen;  /* `seen` when the doubt began */
+  size_t
+      sure_pieces; /* while it is suspect: number of notices that it had before, less those taken since */
+  int64_t sure_next; /* while it is suspect: `next` before */
+  int64_t sure_seen; /* while it is suspect: `seen` before */
 
   kw_link ready; /* in the list of its connection */
-  uint64_t tag;  /* the owner's own */
+  uint64_t tag;  /* for the owner's use */
 } kw_subscription;
 
 /* Makes an idle subscription. The range is copied. Returns false if memory is short; it may then be dropped, but need
  * not be. */
 bool kw_subscription_init(kw_subscription *sub, const kw_range *range, size_t max_bytes);
 
-/* Frees what a subscription holds, which has neither call nor feed: see kw_watch_call_drop. */
+/* Frees the memory of a subscription that has neither call nor feed, see kw_watch_call_drop. */
 void kw_subscription_drop(kw_subscription *sub);
 
 /* Returns the range, as slices of the subscription's own bytes. */
@@ -121,12 +122,12 @@ kw_range kw_subscription_range(const kw_subscription *sub);
  * revision that is not complete cannot be taken, and nothing can while the subscription is suspect. */
 const kw_notice *kw_subscription_first(const kw_subscription *sub);
 
-/* Drops the notice that kw_subscription_first returns, and the rest of the same answer. May resume a paused call,
- * which delivers answers that wait, and may end the call. */
+/* Drops the notice that kw_subscription_first returns, and the rest of the same answer. May resume a paused call: then
+ * waiting answers are delivered, which may end the call. */
 void kw_subscription_skip(kw_subscription *sub);
 
-/* Notes that all events up to revision `last` have arrived, after kw_feed_hear has taken them. */
-void kw_subscription_told(kw_subscription *sub, int64_t last);
+/* Notes that all events up to revision `last` have arrived, after kw_feed_receive has taken them. */
+void kw_subscription_note_received(kw_subscription *sub, int64_t last);
 
 /* Queues a copy of an answer with `n` events, the last of revision `last`. has_more: the answer is a fragment, and
  * not the last one. Does nothing if all events are older than `next`, and no revision is incomplete. Returns false if
@@ -134,11 +135,12 @@ void kw_subscription_told(kw_subscription *sub, int64_t last);
 bool kw_subscription_push(kw_subscription *sub, kw_slice response, size_t n, int64_t last,
                           bool has_more);
 
-/* Notes that every event up to a revision has arrived, and queues progress. Returns true if `next` has moved. */
+/* Notes that every event up to a revision has arrived, and queues progress, unless memory is short. Does nothing in the
+ * middle of a revision. Returns true if `next` has moved. */
 bool kw_subscription_advance(kw_subscription *sub, int64_t revision);
 
-/* Does what kw_subscription_advance does, for progress of the whole call, and sets `heard_at` if the watch has
- * received everything up to the revision. Returns true if `next` has moved, or if the subscription is followed. */
+/* Does what kw_subscription_advance does, for progress of the whole call, and sets `heard_at`, unless the watch has
+ * received later events, or a revision in part. Returns true if `next` has moved, or announces_progress is set. */
 bool kw_subscription_confirm(kw_subscription *sub, int64_t revision, int64_t now);
 
 /* Does what kw_subscription_advance does, for the server's periodic progress: a reader that wants progress gets it
@@ -151,15 +153,15 @@ bool kw_subscription_tick(kw_subscription *sub, int64_t revision);
 void kw_subscription_fail(kw_subscription *sub, int64_t compact_revision, kw_slice reason,
                           int error);
 
-/* Begins a doubt: the server knows less than the watch has seen. Nothing can be taken until kw_subscription_believe
- * or kw_subscription_retract. */
-void kw_subscription_doubt(kw_subscription *sub);
+/* Makes a subscription suspect: the server's revision is lower than one that the watch has seen. Nothing can be taken
+ * until kw_subscription_validate or kw_subscription_retract. */
+void kw_subscription_suspect(kw_subscription *sub);
 
-/* Ends a doubt: the notices since then are valid. */
-void kw_subscription_believe(kw_subscription *sub);
+/* Ends the suspicion: the notices since then are valid. */
+void kw_subscription_validate(kw_subscription *sub);
 
-/* Ends a doubt, if there is one: forgets the notices since then. kw_subscription_forget_torn has to be called
- * before. */
+/* If the subscription is suspect, ends the suspicion, and drops the notices since then. kw_subscription_forget_torn has
+ * to be called before. */
 void kw_subscription_retract(kw_subscription *sub);
 
 /* Returns the server's reason for refusing or canceling the watch, if that notice was not taken yet; or NULL. The

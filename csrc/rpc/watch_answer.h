@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * watch_answer: one WatchResponse, as a client reads it. For rpc/watch_call.c only.
+ * watch_answer: decodes a WatchResponse for a client. For rpc/watch_call.c only.
  *
  * The events are checked and counted, and stay in the bytes of the answer.
  */

@@ -22,16 +22,16 @@ struct kw_watch_call {
   uint64_t number;
   kw_map ids;            /* open subscriptions by watch id */
   kw_link creations;     /* kw_creation, oldest first */
-  kw_subscription *torn; /* whose answer is incomplete so far; or NULL */
+  kw_subscription *torn; /* the subscription whose last answer is incomplete so far; or NULL */
   int64_t torn_last;     /* last revision of the received part */
-  size_t max_torn;       /* limit for the bytes of such a part */
-  size_t n;              /* attached subscriptions */
-  size_t unanswered;     /* requests for progress; some may never be answered */
-  uint64_t heard;        /* received answers */
-  bool is_held;          /* paused by flow control */
+  size_t max_torn;       /* see kw_watch_call_open */
+  size_t n;              /* number of attached subscriptions */
+  size_t unanswered;     /* number of unanswered progress requests; some may never be answered */
+  uint64_t n_answers;    /* number of received answers */
+  bool is_paused;        /* paused by flow control */
   bool is_trusted;       /* progress of the whole call is used */
   bool is_over;          /* freed when `busy` becomes 0 */
-  int busy;              /* functions of this file that are using the watch call */
+  int busy;              /* number of functions of this file that are using the watch call */
 };
 
 /* Keeps the watch call alive until `leave`: sending or failing may end the client's call, and on_end frees the watch
@@ -81,7 +81,7 @@ static void move_ready(kw_watch_call *call, kw_subscription *sub) {
   enter_ready(call, sub);
 }
 
-/* Lets the feed of a subscription take its queued news. That may end the call. */
+/* Lets the feed of a subscription take its queued notices. That may end the call. */
 static void pull(kw_watch_call *call, kw_subscription *sub) {
   enter(call);
   if (kw_feed_pull(sub->feed, kw_client_now(call->client))) enter_ready(call, sub);
@@ -93,9 +93,9 @@ void kw_watch_call_wake(kw_subscription *sub) {
     if (sub->call != NULL) pull(sub->call, sub);
     return;
   }
-  bool has_come = sub->is_armed && kw_subscription_first(sub) != NULL;
-  if (sub->call == NULL || !(has_come || sub->is_followed)) return;
-  if (has_come) sub->is_armed = false;
+  bool has_notice = sub->is_armed && kw_subscription_first(sub) != NULL;
+  if (sub->call == NULL || !(has_notice || sub->announces_progress)) return;
+  if (has_notice) sub->is_armed = false;
   enter_ready(sub->call, sub);
 }
 
@@ -122,10 +122,10 @@ static void send_cancel(kw_watch_call *call, int64_t id) {
   send_request(call, &(kw_watch_request){.kind = KW_WATCH_CANCEL, .cancel = id});
 }
 
-/* Resumes a paused call: its subscription has been read. */
-static void relieve(kw_watch_call *call) {
-  if (!call->is_held) return;
-  call->is_held = false;
+/* Resumes a paused call. */
+static void resume(kw_watch_call *call) {
+  if (!call->is_paused) return;
+  call->is_paused = false;
   kw_client_resume(call->client, call->number);
 }
 
@@ -136,7 +136,7 @@ void kw_watch_call_detach(kw_subscription *sub) {
   enter(call);
   unbind(sub);
   if (is_open) send_cancel(call, sub->id);
-  if (call->n == 0) relieve(call);
+  if (call->n == 0) resume(call);
   leave(call);
 }
 
@@ -200,7 +200,7 @@ bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub) {
   if (sub->no_delete) filters[n++] = 1;
   int64_t start = sub->overlaps && sub->next > 1 ? sub->next - 1 : sub->next;
   sub->call = call;
-  sub->on_room = relieve;
+  sub->on_room = resume;
   if (!kw_link_is_alone(&sub->ready)) move_ready(call, sub);
   sub->state = KW_SUBSCRIPTION_CREATING;
   sub->is_lagging = false;
@@ -231,7 +231,7 @@ static void open_sub(kw_watch_call *call, kw_subscription *sub, const kw_watch_a
   sub->id = found->fields.watch_id;
   sub->state = KW_SUBSCRIPTION_OPEN;
   sub->was_created = true;
-  sub->server = header->revision;
+  sub->server_revision = header->revision;
   sub->stale = call->unanswered;
   if (sub->next == 0) sub->next = header->revision + 1;
   if (is_of_other_cluster(sub, header)) {
@@ -240,13 +240,13 @@ static void open_sub(kw_watch_call *call, kw_subscription *sub, const kw_watch_a
   }
   sub->cluster = header->cluster_id;
   sub->has_cluster = true;
-  if (header->revision < sub->seen) kw_subscription_doubt(sub);
+  if (header->revision < sub->seen) kw_subscription_suspect(sub);
   if (header->revision > sub->seen) sub->seen = header->revision;
   announce_change(call, sub);
 }
 
 /* Handles the answer to the oldest create request. Returns false if the answer is invalid. */
-static bool hear_created(kw_watch_call *call, const kw_watch_answer *found) {
+static bool on_created(kw_watch_call *call, const kw_watch_answer *found) {
   const kw_watch_response *fields = &found->fields;
   bool is_bad = fields->canceled || fields->watch_id == ALL;
   if (kw_link_is_alone(&call->creations) || found->n_events > 0) return false;
@@ -272,7 +272,7 @@ static bool hear_created(kw_watch_call *call, const kw_watch_answer *found) {
 
 /* Handles the cancellation of a subscription by the server. Without a reason the subscription becomes idle, and can be
  * attached again. */
-static void hear_canceled(kw_watch_call *call, kw_subscription *sub, const kw_watch_answer *found) {
+static void on_canceled(kw_watch_call *call, kw_subscription *sub, const kw_watch_answer *found) {
   const kw_watch_response *fields = &found->fields;
   if (fields->compact_revision > 0 || fields->cancel_reason.len > 0) {
     fail(sub, fields->compact_revision, fields->cancel_reason, KW_ERR_UNKNOWN);
@@ -288,10 +288,10 @@ static void hear_canceled(kw_watch_call *call, kw_subscription *sub, const kw_wa
 static bool is_stale(kw_subscription *sub, int64_t revision) {
   if (sub->stale == 0) return false;
   sub->stale--;
-  return revision <= sub->server;
+  return revision <= sub->server_revision;
 }
 
-static void hear_progress(kw_watch_call *call, const kw_watch_answer *found) {
+static void on_progress(kw_watch_call *call, const kw_watch_answer *found) {
   int64_t id = found->fields.watch_id, revision = found->header.revision;
   kw_subscription *sub;
   size_t at = 0;
@@ -315,8 +315,8 @@ static void hold_back(kw_watch_call *call, kw_subscription *sub) {
     kw_watch_call_detach(sub);
     sub->is_lagging = true;
     announce_change(call, sub);
-  } else if (!call->is_held) {
-    call->is_held = true;
+  } else if (!call->is_paused) {
+    call->is_paused = true;
     kw_client_pause(call->client, call->number);
   }
 }
@@ -329,12 +329,12 @@ static bool feed(kw_watch_call *call, kw_subscription *sub, kw_slice bytes,
   if (sub->feed == NULL || found->fields.fragment) return false;
   const kw_event_fields *only = found->n_events == 1 ? &found->event : NULL;
   kw_feed_answer answer = {.bytes = bytes, .only = only, .last = found->last_revision};
-  bool is_fed = kw_feed_hear(sub->feed, &answer, kw_client_now(call->client), &is_news);
+  bool is_fed = kw_feed_receive(sub->feed, &answer, kw_client_now(call->client), &is_news);
   if (is_news) enter_ready(call, sub);
   return is_fed;
 }
 
-static bool hear_events(kw_watch_call *call, kw_slice bytes, const kw_watch_answer *found) {
+static bool on_events(kw_watch_call *call, kw_slice bytes, const kw_watch_answer *found) {
   bool has_more = found->fields.fragment;
   kw_subscription *sub = kw_map_get(&call->ids, (uint64_t)found->fields.watch_id);
   if (call->torn != NULL && call->torn != sub) return false;
@@ -356,17 +356,17 @@ static bool hear_events(kw_watch_call *call, kw_slice bytes, const kw_watch_answ
   return true;
 }
 
-static bool hear(kw_watch_call *call, kw_slice bytes) {
+static bool on_answer(kw_watch_call *call, kw_slice bytes) {
   kw_watch_answer found;
   if (!kw_watch_answer_read(bytes, call->torn == NULL ? 0 : call->torn_last, &found)) return false;
   const kw_watch_response *fields = &found.fields;
-  if (fields->created) return hear_created(call, &found);
-  if (found.n_events > 0 && !hear_events(call, bytes, &found)) return false;
+  if (fields->created) return on_created(call, &found);
+  if (found.n_events > 0 && !on_events(call, bytes, &found)) return false;
   if (fields->canceled) {
     kw_subscription *sub = kw_map_get(&call->ids, (uint64_t)fields->watch_id);
-    if (sub != NULL) hear_canceled(call, sub, &found);
+    if (sub != NULL) on_canceled(call, sub, &found);
   } else if (found.n_events == 0 && found.header.revision > 0) {
-    hear_progress(call, &found);
+    on_progress(call, &found);
   }
   return true;
 }
@@ -374,9 +374,9 @@ static bool hear(kw_watch_call *call, kw_slice bytes) {
 /* Handles a WatchResponse. An invalid one ends the call, and fails all its subscriptions. */
 static void on_message(void *ctx, kw_slice bytes) {
   kw_watch_call *call = ctx;
-  call->heard++;
+  call->n_answers++;
   enter(call);
-  if (!hear(call, bytes)) {
+  if (!on_answer(call, bytes)) {
     release_all(call, KW_ERR_MALFORMED_ANSWER);
     kw_client_fail(call->client, call->number, KW_GRPC_INTERNAL,
                    "keywatch: the server's answer is malformed");
@@ -428,5 +428,5 @@ void kw_watch_call_trust(kw_watch_call *call) {
 }
 
 kw_watch_call_info kw_watch_call_inspect(const kw_watch_call *call) {
-  return (kw_watch_call_info){call->heard, call->n, call->is_held};
+  return (kw_watch_call_info){call->n_answers, call->n, call->is_paused};
 }

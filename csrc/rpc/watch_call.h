@@ -2,13 +2,13 @@
  *
  * watch_call: a Watch call of a client, and the subscriptions that share it.
  *
- * The server answers create requests in the order in which they were sent: so the client knows which subscription a
+ * The server answers create requests in the order in which they were sent, so the client knows which subscription a
  * new watch id belongs to. A watch call lives as long as its client's call. When that ends, its subscriptions become
  * idle.
  *
- * A function that sends to the server may end the call, if memory is short: the call is then freed. So may a
- * function that resumes a paused call, because it handles waiting answers. So a caller finds the call by its number
- * each time.
+ * A function that sends to the server may end the call, if memory is short. A function that resumes a paused call may
+ * end it, too, because it handles waiting answers. A call that ends is freed, so callers look it up by its number each
+ * time.
  */
 #ifndef KW_RPC_WATCH_CALL_H
 #define KW_RPC_WATCH_CALL_H
@@ -17,14 +17,14 @@
 #include "rpc/subscription.h"
 
 typedef struct kw_watch_call_info {
-  uint64_t heard; /* answers that came */
-  size_t watches; /* attached subscriptions */
-  bool is_held;   /* paused by flow control, because its only subscription is not read */
+  uint64_t n_answers; /* number of received answers */
+  size_t watches;     /* number of attached subscriptions */
+  bool is_paused;     /* paused by flow control, because its only subscription is not read */
 } kw_watch_call_info;
 
-/* Begins a Watch call with `n` fields of metadata. Returns its number, or 0 as kw_client_call does. max_torn is the
- * limit in bytes of one answer, together with the fragments of the same revision that came before it. A subscription
- * that is sent more fails with KW_ERR_ANSWER_TOO_LARGE. */
+/* Begins a Watch call with `n` fields of metadata. Returns its number, or 0 like kw_client_call. max_torn is the limit
+ * in bytes of one answer together with earlier fragments of the same revision. A subscription that receives more fails
+ * with KW_ERR_ANSWER_TOO_LARGE. */
 uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *metadata, size_t n,
                             size_t max_torn);
 
@@ -44,18 +44,20 @@ void kw_watch_call_detach(kw_subscription *sub);
 /* Takes a subscription off its call and its feed, and drops it. */
 void kw_watch_call_drop(kw_subscription *sub);
 
-/* Asks the server for progress of the whole call. The answer advances its subscriptions, if the call is trusted. */
+/* Requests progress of the whole call from the server. The answer advances the call's subscriptions after
+ * kw_watch_call_trust. */
 void kw_watch_call_ask(kw_watch_call *call);
 
-/* Believes progress of the whole call from now on. Some servers send it before the events that it covers, so it is
- * not believed by default. */
+/* Uses progress of the whole call from now on. Some servers send it before the events that it covers, so it is ignored
+ * by default. */
 void kw_watch_call_trust(kw_watch_call *call);
 
 /* Describes a watch call. */
 kw_watch_call_info kw_watch_call_inspect(const kw_watch_call *call);
 
 /* Puts an attached subscription into its connection's list of ready watches, if it is armed and a notice can be
- * taken, which disarms it; or if it is followed. Does nothing for a subscription without a call. */
+ * taken, which disarms it; or if announces_progress is set. With a feed, moves its notices to the replica instead, and
+ * puts it into the list if the feed has to notify the owner. Does nothing for a subscription without a call. */
 void kw_watch_call_wake(kw_subscription *sub);
 
 #endif

@@ -3,11 +3,11 @@
  * watch_service: etcdserverpb.Watch.
  *
  * A watch stream has an outlet. The items of its watchers wait there until the stream can take more. Then they are
- * encoded: a header and a watch id for each watcher, and the unchanged bytes of the events. Answers to requests are
- * added to the stream at once.
+ * encoded: for each watcher a header and its watch id, then the bytes of the events, which are encoded once for all
+ * watchers. Answers to requests are added to the stream at once.
  *
  * A long batch is encoded while its bytes are sent: as one message, whose length is known in advance, or as fragments,
- * one at a time. Nothing else may be sent before its end, so the stream takes no requests.
+ * one at a time. Nothing else may be sent before its end, so until then the stream takes no requests.
  */
 #include "base/mem.h"
 #include "codec/event.h"
@@ -16,7 +16,7 @@
 #include "rpc/service.h"
 #include "watch/scroll.h"
 
-#define PULLED (32 * 1024) /* bytes up to which a stream is filled at once */
+#define PULLED (32 * 1024) /* bytes in a stream above which nothing more is added to it */
 #define ALL_WATCHERS (-1)  /* watch id of an answer about the whole stream, or about no watcher */
 
 enum { WATCH_ID = 2, FRAGMENT = 7 };
@@ -374,7 +374,8 @@ static void on_close(kw_server *server, kw_stream *stream) {
   kw_outlet_abandon(&watch->outlet, &server->abandoned);
 }
 
-/* Wakes the streams whose long batch has a gap, of events that the watcher does not want, when the gap is passed. */
+/* A stream in the middle of a long batch is woken only when its next event is found: many events that the watcher does
+ * not want may come before. */
 bool kw_watch_step(kw_server *server) {
   kw_work work = kw_work_of_turn();
   kw_outlet *outlet;

@@ -8,18 +8,18 @@
 
 #include "model/reply.h"
 
-/* Encodes a record of the reply to an op, and adds it to `encoded`. A record that `is_own` is held only by the answer.
+/* Encodes a record of the reply to an op, and adds it to `encoded`. is_own: only the answer references the record.
  * Returns false if memory is short. */
 bool kw_write_answer_encode(kw_chain *encoded, const kw_op *op, const kw_blob *record, bool is_own);
 
 /* Moves the encoded records of a reply to the end of another chain. */
 void kw_write_answer_discard(const kw_reply *reply, kw_chain *discarded);
 
-/* Returns the size of the message without its header, in bytes. Sets the sizes of the reply and of all that it has. */
+/* Returns the size of the message without its header, in bytes. Sets `size` of the reply and of all its responses. */
 size_t kw_write_answer_measure(kw_reply *reply);
 
-/* Adds the message of a reply that was measured, without its header, to `out`. Takes the encoded records. Returns false
- * if memory is short; a part of the message may have been added then. */
+/* Adds the message of a reply that was measured, without its header, to `out`, and moves the encoded records there.
+ * Returns false if memory is short; a part of the message may have been added then. */
 bool kw_write_answer_add(kw_chain *out, const kw_reply *reply);
 
 #endif

@@ -10,7 +10,7 @@
 #include "store/long_read.h"
 
 struct kw_write_job {
-  kw_link link; /* in the server's queue; alone if it is a long write */
+  kw_link link; /* in the server's queue of waiting requests; a long write is in no list */
   kw_server *server;
   kw_stream *stream; /* NULL: the stream is closed */
   uint64_t number;   /* of a waiting request, see kw_store_take_number */
@@ -203,7 +203,7 @@ static int begin_read(kw_write_job *job) {
 
 /* {====== Long writes ====== */
 
-/* Continues a write that has become a read. */
+/* Frees the job, unless the write has become a read, which needs it. */
 static void on_free(void *ctx) {
   kw_write_job *job = ctx;
   if (job->read == NULL) free_job(job);
@@ -240,7 +240,7 @@ static kw_write_owner owner_of(kw_write_job *job) {
 }
 
 static int decode(kw_write_job *job, kw_op_kind kind) {
-  const kw_method *method = job->stream->role;
+  const kw_method *method = job->stream->method;
   void *request = kw_arena_alloc(&job->arena, method->request->size);
   if (request == NULL) return KW_ERR_NO_MEMORY;
   int rc = kw_message_decode(method->request, kw_blob_slice(job->message), &job->arena, request);
@@ -256,7 +256,8 @@ static int decode(kw_write_job *job, kw_op_kind kind) {
   return rc;
 }
 
-/* Ends the call of a long write that could not begin, or notes it. A read is noted already. */
+/* Sets server->long_write to a long write that has begun; a read is in the list of long answers already. If it could
+ * not begin, ends its call. */
 static void begun(kw_server *server, kw_write_job *job, int rc) {
   if (rc == KW_OK) {
     if (job->read == NULL) server->long_write = job;
