@@ -147,7 +147,7 @@ describe("keywatch run", function()
       ["return function() error 'no luck' end"] = "has failed: .*no luck",
       ["return function() end"] = "adds nothing to the manager",
       ["return function(manager) manager:run() end"] =
-        "has failed: [^\n]*file.lua:1: run: what a controller file adds is started when its function has "
+        "has failed: [^\n]*file.lua:1: run: components that a controller file adds are started when its function has "
         .. "returned",
     } do
       expect_failure(1, {}, "^keywatch run: the controller file '[^\n]*' " .. pattern, "--memory", write(text))
@@ -192,7 +192,7 @@ describe("keywatch run", function()
       process:expect("tick\n")
       process:signal(signal)
       assert.equal(0, process:wait())
-      local text = ": stopping; what has not stopped after 30 s is cut short\n"
+      local text = ": stopping; components that have not stopped after 30 s are cut short\n"
       assert.matches(" info SIG" .. signal:sub(4):upper() .. text, process:stderr())
       assert.matches(" info [^\n]*file%.lua has ended\n$", process:stderr())
       assert.matches("tick\ntrue stopped\n$", process:stdout())
@@ -228,12 +228,12 @@ describe("keywatch run", function()
       end]]
     local process = start("--memory", "--stop-timeout", "100ms", file)
     process:expect("begin\n")
-    assert.matches(" warn the controller 'slow' has not stopped well: the controller 'slow' has not stopped within",
+    assert.matches(" warn the controller 'slow' has not stopped properly: the controller 'slow' has not stopped within",
       stop(process))
     process = start("--memory", file)
     process:expect("begin\n")
     process:signal("sigterm")
-    process:expect_error("SIGTERM: stopping; what has not stopped after 30 s is cut short\n")
+    process:expect_error("SIGTERM: stopping; components that have not stopped after 30 s are cut short\n")
     process:signal("sigterm")
     assert.equal(0, process:wait())
     assert.matches(" warn SIGTERM: stopping at once\n", process:stderr())
@@ -257,7 +257,7 @@ describe("keywatch run", function()
       assert.equal(0, process:wait())
       assert.equal("waits\nfalse\tcancelled\n", process:stdout())
       assert.matches("^[^\n]* info SIG" .. signal:sub(4):upper()
-        .. ": stopping; what has not stopped after 30 s is cut short\n"
+        .. ": stopping; components that have not stopped after 30 s are cut short\n"
         .. "[^\n]* info [^\n]*file%.lua has ended\n$", process:stderr())
     end
   end)
@@ -275,7 +275,7 @@ describe("keywatch run", function()
     process = start("--memory", file)
     process:expect("waits\n")
     process:signal("sigterm")
-    process:expect_error("SIGTERM: stopping; what has not stopped after 30 s is cut short\n")
+    process:expect_error("SIGTERM: stopping; components that have not stopped after 30 s are cut short\n")
     process:signal("sigint")
     assert.equal(0, process:wait())
     assert.matches(" warn SIGINT: stopping at once\n", process:stderr())

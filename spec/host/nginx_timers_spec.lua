@@ -220,6 +220,6 @@ describe("the timers of workers of nginx #once #peer", function()
     }
     stage:await_each("return elector:is_leader()")
     assert.equal(0, stage:quit())
-    assert.equal("", stage:troubles("does not lead 'e' any more"))
+    assert.equal("", stage:troubles("no longer leads 'e'"))
   end)
 end)

@@ -24,8 +24,8 @@
 --                                  to be reported at once, and not only if it lasts
 --   status(record)                 returns a table, or nil
 --
--- and of these fields: `word`, the name of the kind; `is_held`, if the component runs from its creation, and is closed
--- at the end.
+-- and of these fields: `word`, the name of the kind; `runs_from_creation`: the component runs from its creation, and is
+-- closed when the manager has stopped.
 
 local caches = require "keywatch.cache.cache"
 local check = require "keywatch.support.check"
@@ -106,7 +106,7 @@ function of_controller.trouble(record)
   return stuck_text(record)
 end
 
-local of_informer = { word = "informer", is_held = true, status = own_status }
+local of_informer = { word = "informer", runs_from_creation = true, status = own_status }
 
 function of_informer.trouble(record)
   local text = stuck_text(record)
@@ -131,7 +131,7 @@ function of_informer.failure(record)
   return record.object:error()
 end
 
-local of_cache = { word = "cache", is_held = true, status = own_status, trouble = own_trouble }
+local of_cache = { word = "cache", runs_from_creation = true, status = own_status, trouble = own_trouble }
 
 function of_cache.start(record, _, timeout)
   return record.object:wait_ready(timeout)
@@ -254,7 +254,7 @@ end
 --- Returns the name that the program has given to an object, or nil.
 local function name_of(object, kind)
   local name
-  if kind.is_held then name = object.prefix else name = object.name end
+  if kind.runs_from_creation then name = object.prefix else name = object.name end
   return type(name) == "string" and name or nil
 end
 
@@ -294,7 +294,7 @@ local function new(object, is_led, records, method)
     kind = kind,
     name = name,                -- for metrics: no other component of the kind has it
     title = (is_nameless and "the %s %s" or "the %s '%s'"):format(kind.word, name), -- for logs and errors
-    is_led = is_led and not kind.is_held, -- runs only while this process leads
+    is_led = is_led and not kind.runs_from_creation, -- runs only while this process leads
     state = "idle",
     since = nil,                -- the time of the state
     term = nil,                 -- the leadership in which it was started
@@ -302,7 +302,8 @@ local function new(object, is_led, records, method)
     troubled_since = nil,       -- the time at which the trouble began
     counts = {},                -- see metrics.lua
     watch = nil,                -- the worker that waits for its end
-    manager = nil,              -- that starts and stops it: see claim
+    is_hurried = false,         -- its next stop has a timeout of 0
+    manager = nil,              -- the manager that starts and stops it: see claim
   }
 end
 
@@ -311,7 +312,7 @@ local function manager_of(record)
   return (record.kind == of_controller or record.kind == of_elector) and record.object.manager or nil
 end
 
---- Makes a manager the only one who may start a component, if the kind supports that.
+--- Makes a manager the only one that may start a component, if the kind supports that.
 local function claim(record, manager)
   record.manager = manager
   if record.kind == of_controller or record.kind == of_elector then record.object.manager = manager end

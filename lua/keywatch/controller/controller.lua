@@ -95,7 +95,7 @@ local function read_outcome(outcome)
 end
 
 --- Handles the results of reconcile.
-local function settle(self, queue, request, outcome, err)
+local function handle_results(self, queue, request, outcome, err)
   local counts = self.counts
   if outcome == nil and err == nil or outcome == true then
     counts.done = counts.done + 1
@@ -152,7 +152,7 @@ local function reconcile(self, slot)
   else
     if is_late then report_late(self, request, took) end
     if ok then
-      settle(self, queue, request, outcome, err)
+      handle_results(self, queue, request, outcome, err)
     else
       self.counts.raised = self.counts.raised + 1
       fail(self, queue, request, log.failure(self, raised))
@@ -223,8 +223,8 @@ end
 local watchdog_methods = {}
 local watchdog_mt = { __index = watchdog_methods }
 
---- Cuts a stop short at its timeout, even if no caller waits for it any more, and ends the slots whose tasks were
--- killed. Returns the seconds until that timeout.
+--- Cuts a stop short at its timeout, even if its caller no longer waits, and ends the slots whose tasks were killed.
+-- Returns the seconds until that timeout, or nil.
 function watchdog_methods:poll()
   local controller, soonest = self.controller, nil
   local run, now = controller.present, controller.now()
@@ -353,15 +353,15 @@ local function begin_run(self, store, name)
   if store == nil then store = self.given_store end
   local run = {
     controller = self, store = store, queue = queues.new { name = self.name, limiter = self.limiter }, sources = {},
-    slots = {}, -- of the workers
+    slots = {}, -- one for each worker
     live = 0,   -- workers that have not ended
     stop_seconds = nil, -- the timeout of the stop
     cut_at = nil,       -- the time at which the workers are cancelled permanently
     is_cut = false,     -- they were cancelled
     cut_calls = 0,      -- calls that were cancelled then
     cut_requests = 0,   -- requests that were dropped then
-    starter = nil,
-    failure = nil,
+    starter = nil,      -- the worker that starts the sources
+    failure = nil,      -- the error that the run ends with
   }
   for i, described in ipairs(self.described) do
     local function on_end(err) end_with(self, run, err) end
@@ -533,15 +533,15 @@ local function new(opts)
     sync_timeout = opts.sync_timeout or SYNC_TIMEOUT,
     limiter = opts.limiter,
     given_store = opts.store,
-    manager = nil,         -- the only one who starts and stops it
+    manager = nil,         -- the manager that starts and stops the controller, if there is one
     now = d.now,
     state = "idle",
     present = nil,         -- the run: the present one, or the last one
     no_queue = no_queue,   -- for requests before the first start, which it refuses
     watchdog = nil,
-    changed = d.event(),   -- the state
-    seconds = 0,           -- of all calls
-    tally = { failures = 0 }, -- of the sources
+    changed = d.event(),   -- set when the state has changed
+    seconds = 0,           -- that all calls have taken
+    tally = { failures = 0 }, -- errors of `map` and `where` in all sources
     counts = { calls = 0, done = 0, later = 0, again = 0, failed = 0, raised = 0, late = 0, given_up = 0 },
   }, controller_mt)
   self.watchdog = setmetatable({ controller = self }, watchdog_mt)

@@ -77,8 +77,8 @@ local function strings_of(text, member)
   return items, strings
 end
 
---- Reads the fields of an object. Returns a table: text, items of the object and of its metadata, the mark, the list of
--- the finalizers and its items. Or returns nil and the reason.
+--- Reads the fields of an object. Returns { text, items = of the object, metadata = the items of its metadata or nil,
+-- is_deleting, names = the finalizers, list = the items of their list or nil }; or nil and the reason.
 local function read(text)
   local items = json.open(text)
   if not items then return nil, "it is no JSON object" end
@@ -214,8 +214,7 @@ local function add_finalizer(store, key, name, opts)
 end
 
 --- Removes a finalizer from an object. With the last finalizer, the key of an object whose deletion was requested is
--- deleted.
--- Returns true if that was done; false if the object does not have it, or does not exist; or nil and an error.
+-- deleted. Returns true if that was done; false if the object does not have it, or does not exist; or nil and an error.
 local function remove_finalizer(store, key, name, opts)
   check_name("remove_finalizer", name)
   local times = check_arguments("remove_finalizer", store, key, opts)

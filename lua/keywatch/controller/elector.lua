@@ -30,7 +30,7 @@ local exits = require "keywatch.task.exits"
 local fences = require "keywatch.concurrency.fence"
 local log = require "keywatch.support.log"
 local observers = require "keywatch.concurrency.observer"
-local places = require "keywatch.concurrency.entry"
+local entries = require "keywatch.concurrency.entry"
 local sessions = require "keywatch.concurrency.session"
 local workers = require "keywatch.task.worker"
 
@@ -58,7 +58,7 @@ end
 function nothing_methods.lose() end
 
 --- Binds the fence to a leadership; to none if that is nil. Atomic.
-local function hold(self, leadership)
+local function bind_fence(self, leadership)
   local held, nothing = self.held, self.nothing
   if leadership then
     held.key, held.revision, held.held_key = leadership.key, leadership.revision, leadership.held_key
@@ -128,7 +128,7 @@ local function look_for_fork(self)
   self.follower:stop()
   self.session, self.term, self.observer, self.observing, self.announced = nil, nil, nil, nil, nil
   self.limit = nil
-  hold(self, nil)
+  bind_fence(self, nil)
   finish(self)
 end
 
@@ -136,8 +136,8 @@ end
 
 -- {====== A term ======
 
---- Waits until a term is over, or until a third of the TTL is left, in which the term must end before another process
--- can lead. Returns the reason.
+--- Waits until the leadership is lost, on_lead has raised, or, unless has_margin is set, a third of the TTL is left, in
+-- which the term must end before another process can lead. Returns the reason.
 local function await_end(self, term)
   local d, leadership, margin = driver.get(), term.leadership, self.ttl / 3
   while true do
@@ -159,7 +159,7 @@ local function begin_term(self, session, leadership)
   local term = {
     session = session,
     leadership = leadership,
-    task = nil,        -- of on_lead
+    task = nil,        -- the task that calls on_lead
     failure = nil,     -- { the error that on_lead has raised }
     why = nil,         -- the error that on_lose gets
     is_ending = false, -- on_lead was cancelled, or has ended
@@ -168,7 +168,7 @@ local function begin_term(self, session, leadership)
   }
   self.session, self.term, self.terms, self.trouble = nil, term, self.terms + 1, nil
   self.failures = 0
-  hold(self, leadership)
+  bind_fence(self, leadership)
   log.info("%s", ("'%s' leads '%s', since revision %s"):format(self.id, self.name, tostring(leadership.revision)))
   term.task = driver.get().spawn_own(lead, self, term)
   term.task.is_supervised = true
@@ -184,7 +184,7 @@ local function close_session(self, session)
     self.leftover = nil
     return true
   end
-  log.warn("%s", ("the key of '%s' in the election '%s' could not be deleted, and goes when its lease expires: %s")
+  log.warn("%s", ("the key of '%s' in the election '%s' could not be deleted, and expires with its lease: %s")
     :format(self.id, self.name, errors.text_of(err)))
   self.leftover = err
 end
@@ -194,7 +194,7 @@ local function give_back(self, term)
   close_session(self, term.session)
   local held_key = term.leadership.held_key
   if held_key:finish() then held_key.entry:withdraw() end
-  hold(self, nil)
+  bind_fence(self, nil)
   term.is_over = true
   self.changed:set()
 end
@@ -210,7 +210,7 @@ end
 --- Notes that a term ends, and cancels on_lead.
 local function begin_end(self, term)
   term.is_ending, term.why = true, term.why or why_ended(self, term)
-  log[self.is_stopping and "info" or "warn"]("%s", ("'%s' does not lead '%s' any more: %s"):format(self.id, self.name,
+  log[self.is_stopping and "info" or "warn"]("%s", ("'%s' no longer leads '%s': %s"):format(self.id, self.name,
     errors.text_of(term.why)))
   term.task:cancel()
   self.changed:set()
@@ -358,8 +358,8 @@ local function work(self)
   if self.pid ~= core.pid() then return look_for_fork(self) end
   self.task = driver.get().current()
   self.limit = nil
-  local goes_on, ok, raised = pcall(driver.attempt, work_to_end, self)
-  if not goes_on then -- the task was cancelled
+  local has_returned, ok, raised = pcall(driver.attempt, work_to_end, self)
+  if not has_returned then -- the task was cancelled
     if self.term then driver.finish(end_term, self, self.term) end
     error(ok, 0)
   end
@@ -376,7 +376,7 @@ local function work(self)
       log.error("%s", ("the elector '%s' could not end in order: %s"):format(self.name, errors.text_of(why.err)))
       self.follower:stop(true)
       self.term, self.session = nil, nil
-      hold(self, nil)
+      bind_fence(self, nil)
     end
   end
   finish(self)
@@ -423,11 +423,11 @@ local function await_idle(self, seconds)
   return driver.await(self, "changed", seconds and driver.get().now() + seconds, is_idle)
 end
 
---- Cuts the stop short: on_lead is cancelled once more, and the key is no longer renewed.
+--- Cuts the stop short: on_lead is cancelled once more, and the lease of the key is no longer renewed.
 local function cut_short(self)
   local term = self.term
   if not term or term.is_over or not term.task then return end
-  log.warn("%s", ("'on_lead' of the elector '%s' has not ended in time: the key is kept from others until its lease "
+  log.warn("%s", ("'on_lead' of the elector '%s' has not ended in time: no other process can lead until the lease "
     .. "expires"):format(self.name))
   term.session:orphan()
   term.task:cancel()
@@ -435,7 +435,7 @@ end
 
 --- Stops the elector: on_lead is cancelled and waited for, the key is deleted, and on_lose is called. Returns true.
 -- Returns nil and an error if that takes longer than `timeout` seconds, 30 unless given, or the key could not be
--- deleted: it then goes when its lease expires. Called by a function of the elector, or with a timeout of 0, it does
+-- deleted: the key then expires with its lease. Called by a function of the elector, or with a timeout of 0, it does
 -- not wait, and the rest is done in the background.
 function elector_methods:stop(timeout)
   check.timeout(timeout, "stop")
@@ -515,7 +515,7 @@ end
 --- Returns why the last campaign, or on_lead, has failed; nil if the elector takes part in the election again.
 local function trouble_of(self)
   local session = self.session
-  if session and not session:error() and places.has_key(session, self.store, self.name) then return nil end
+  if session and not session:error() and entries.has_key(session, self.store, self.name) then return nil end
   return self.trouble
 end
 
@@ -555,7 +555,7 @@ local function new(opts)
     id = opts.id or own_id(),
     ttl = opts.ttl or TTL,
     has_margin = false,       -- on_lead itself keeps the margin before the end of the lease: of a manager
-    manager = nil,            -- that alone starts and stops it
+    manager = nil,            -- the manager that starts and stops the elector, if there is one
     on_lead = opts.on_lead,
     on_lose = opts.on_lose,
     on_leader = opts.on_leader,
@@ -563,27 +563,27 @@ local function new(opts)
     pid = core.pid(),         -- of the process that has started the elector
     is_started = false,
     is_stopping = false,
-    limit = nil,              -- of the interruptible waits
-    worker = nil,
-    task = nil,               -- of the worker
+    limit = nil,              -- the limit of the running interruptible wait
+    worker = nil,             -- the worker that campaigns
+    task = nil,               -- its task
     follower = nil,           -- the worker that observes the election
-    observing = nil,          -- the task of that
+    observing = nil,          -- its task
     observer = nil,
     announced = nil,          -- the id that on_leader was called with last
-    session = nil,            -- of the campaign
-    term = nil,               -- the present one, until it was ended
+    session = nil,            -- the session of the next or the running campaign
+    term = nil,               -- the present term, until it was ended
     terms = 0,
     trouble = nil,            -- why the last campaign, or on_lead, has failed
-    failures = 0,             -- of campaigns, since the last term
+    failures = 0,             -- failed campaigns since the last term
     failure = nil,            -- the error that the elector has ended with
-    leftover = nil,           -- the error of the deletion of the key
-    changed = nil,            -- event
-    held = {},
-    nothing = nil,
-    shared_fence = nil,
+    leftover = nil,           -- the error of the last deletion of the key, if it has failed
+    changed = nil,            -- driver event: set when the state has changed
+    held = {},                -- the key that the fence compares, see bind_fence
+    nothing = nil,            -- the held key without a term
+    shared_fence = nil,       -- the fence of all terms
   }, elector_mt)
   self.nothing = setmetatable({ elector = self }, nothing_mt)
-  hold(self, nil)
+  bind_fence(self, nil)
   self.shared_fence = fences.new(self.store, self.held)
   return self
 end

@@ -55,7 +55,7 @@ local function connection_text(root, now)
   if state.state ~= "waiting" and state.state ~= "connecting" then return nil end
   local seconds = now - state.since
   if seconds < LASTING then return nil end
-  return ("the client has no server that serves it for %.0f s%s"):format(seconds, state.why and ": " .. state.why or "")
+  return ("the client has had no usable server for %.0f s%s"):format(seconds, state.why and ": " .. state.why or "")
 end
 
 local STATES = {

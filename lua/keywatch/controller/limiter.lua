@@ -10,8 +10,7 @@
 -- after its first failures, and then a long one. bucket: all items share a rate; items below the rate do not wait. max:
 -- the longest of several. at_most: another limiter, up to a number of seconds.
 --
--- exponential and fast_slow hold a number for each item that has failed and was not forgotten: as many as there are
--- such items.
+-- exponential and fast_slow need memory for each item that has failed and was not forgotten.
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
@@ -19,7 +18,7 @@ local driver = require "keywatch.task.driver"
 local FIRST, LONGEST = 0.005, 1000       -- seconds
 local FAST, SLOW, TRIES = 0.005, 10, 3   -- seconds; and failures
 local RATE, BURST = 10, 100              -- items in a second; and at once
-local MAX_DOUBLINGS = 60                 -- more would make a small number infinite
+local MAX_DOUBLINGS = 60                 -- a higher exponent could overflow to infinity
 local MANY = 1000                        -- items, after which an empty table is replaced by a small one
 
 --- Raises unless a value is valid as an item.
@@ -177,10 +176,10 @@ local of_max = {
 local function max(list)
   local copy = {}
   for i = 1, check.list(list, "max") do
-    if not is_limiter(list[i]) then check.misuse("max: number %d is no limiter, but %s", i, check.shown(list[i])) end
+    if not is_limiter(list[i]) then check.misuse("max: item %d is not a limiter, but %s", i, check.shown(list[i])) end
     copy[i] = list[i]
   end
-  if #copy == 0 then check.misuse("max: the list is empty, and what fails would be tried again without a wait") end
+  if #copy == 0 then check.misuse("max: the list is empty: failed items would be tried again without a wait") end
   return setmetatable({ kind = of_max, list = copy }, limiter_mt)
 end
 
@@ -190,9 +189,9 @@ local of_at_most = {
   retries = function(self, item) return (self.limiter:retries(item)) end,
 }
 
---- Returns a limiter that is another one, but lets no item wait longer than `longest` seconds.
+--- Returns a limiter like another one, except that no item waits longer than `longest` seconds.
 local function at_most(limiter, longest)
-  if not is_limiter(limiter) then check.misuse("at_most: argument 1 is no limiter, but %s", check.shown(limiter)) end
+  if not is_limiter(limiter) then check.misuse("at_most: argument 1 is not a limiter, but %s", check.shown(limiter)) end
   check.argument(type(longest) == "number" and longest > 0 and longest < math.huge, 2, "at_most",
     "a positive number of seconds", longest)
   return setmetatable({ kind = of_at_most, limiter = limiter, longest = longest }, limiter_mt)

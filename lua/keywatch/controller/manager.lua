@@ -67,7 +67,7 @@ local function take_back(self, loading)
     if record.owner == loading then
       table.remove(self.records, i)
       components.release(record)
-      if record.kind.is_held then supervisor.close(record) end
+      if record.kind.runs_from_creation then supervisor.close(record) end
     end
   end
 end
@@ -123,7 +123,7 @@ function manager_methods:has_synced()
   return self.state == "started" and supervisor.is_all_synced(self)
 end
 
---- Waits for a condition, `timeout` seconds at most. Returns false if the time was over first.
+--- Waits for a condition, `timeout` seconds at most. Returns false at the timeout.
 local function await(self, holds, timeout)
   local d = driver.get()
   if not holds(self) then d.check_wait() end
@@ -134,8 +134,8 @@ local function has_ended(self) return self.state == "stopped" end
 local function is_decided(self) return self.is_ready or self.state ~= "started" end
 local function is_leading(self) return self.term ~= nil or self.state ~= "started" end
 
---- Waits until has_synced is true. Returns true; or nil and an error: that with which the manager ends, "closed" if it
--- is not started, or is stopped during the wait, or "timeout".
+--- Waits until has_synced is true. Returns true; or nil and an error: the one that the manager ends with, "closed" if
+-- it is not started, or is stopped during the wait, or "timeout".
 function manager_methods:wait_synced(timeout)
   check.timeout(timeout, "wait_synced")
   if not await(self, is_decided, timeout) then
@@ -181,7 +181,8 @@ function manager_methods:stop(timeout)
   if is_inside(self) then return true end
   await(self, has_ended)
   if #self.cut_short == 0 then return true end
-  return nil, errors.new("timeout", "keywatch: not everything has stopped well: " .. table.concat(self.cut_short, ", "))
+  return nil, errors.new("timeout", "keywatch: some components have not stopped properly: "
+    .. table.concat(self.cut_short, ", "))
 end
 
 --- Raises if the caller is a controller file that is being loaded: it would wait for itself.
@@ -189,8 +190,8 @@ local function check_loaded(self, name)
   local loading, current = self.loading, driver.get().current()
   while loading and loading.task ~= current do loading = loading.outer end
   if not loading then return end
-  check.misuse("%s: what a controller file adds is started when its function has returned, and the program that loads "
-    .. "the file runs the manager", name)
+  check.misuse("%s: components that a controller file adds are started when its function has returned, and the program "
+    .. "that loads the file runs the manager", name)
 end
 
 --- Waits until the manager has stopped. Returns true; or nil and the error that it has ended with, or one of code
@@ -206,7 +207,7 @@ end
 --- Logs the first signal, and a second one.
 local function log_signal(self, name, is_second)
   if is_second then return log.warn("SIG%s: stopping at once", name) end
-  log.info("SIG%s: stopping; what has not stopped after %g s is cut short", name, self.stop_timeout)
+  log.info("SIG%s: stopping; components that have not stopped after %g s are cut short", name, self.stop_timeout)
 end
 
 --- The function of the worker that waits for signals. The second one ends at once.
@@ -331,32 +332,32 @@ local function new(opts)
   check_options(opts)
   local d = driver.get()
   local self = setmetatable({
-    store = opts.store,      -- with an election: its fence
-    outer = opts.store,
+    store = opts.store,      -- the store of the components; with an election its fence
+    outer = opts.store,      -- the store of the options
     root = bases.resolve(opts.store, ""),
     ttl = opts.ttl or TTL,
     stop_timeout = opts.stop_timeout or STOP_TIMEOUT,
     sync_timeout = opts.sync_timeout or SYNC_TIMEOUT,
     state = "new",
     records = {},            -- of the components, in the order in which they were added: see component.lua
-    stack = {},              -- those that were started, in order; without caches and informers
+    stack = {},              -- the records of started components, in order; without caches and informers
     own_elector = nil,       -- the record of the elector of the option `election`
     leading = nil,           -- the fence and the session of the present leadership
-    term = { fence = nil },  -- nil: components that need the leadership may not run
+    term = { fence = nil },  -- nil: components that need the leadership must not run
     term_deadline = nil,     -- the time by which those components must have stopped
-    step = nil,              -- the one that is running
-    supervisor = nil,         -- a worker
-    supervising = nil,        -- its task
+    step = nil,              -- the step that is running, see supervisor.lua
+    supervisor = nil,        -- the worker that starts and stops the components
+    supervising = nil,       -- its task
     poller = nil,            -- checks all components periodically: see task/driver.lua
     loading = nil,           -- the load that is running
     is_ready = false,        -- everything that may run has synced
-    stop_deadline = nil,
+    stop_deadline = nil,     -- the time at which a stop cuts components short
     reserve = 0,             -- seconds of the stop that are reserved for other components
     cut_short = {},          -- titles of the components that have not stopped in order
     failure = nil,           -- the error that the manager ends with
     look_at = 0,             -- the time of the next check
-    changed = d.event(),     -- for the supervisor
-    news = d.event(),        -- for callers that wait for a state
+    changed = d.event(),     -- wakes the supervisor
+    news = d.event(),        -- wakes callers that wait for a state
   }, manager_mt)
   if opts.election then add_elector(self, opts) end
   return self

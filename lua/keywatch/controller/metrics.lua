@@ -14,9 +14,9 @@ local strings_first = require("keywatch.support.order").strings_first
 
 -- {====== Families ======
 
--- By the word of a kind: its label, and its families. Each family has a name, a type, a help, and the place of its
--- value in the status of a component: a field; or a field of the field `queue`; or a function; or a list of fields,
--- each of which is an outcome; or, followed by the name of a label, a field that has values by that label.
+-- Each family has a name, a type, a help, and the source of its value: a field of the component's status; or a function
+-- of the status; or a list of fields, each of which is an outcome; or, followed by the name of a label, a field that
+-- has values by that label.
 local function of_queue(field)
   return function(status) return status.queue and status.queue[field] or 0 end
 end
@@ -35,7 +35,7 @@ local OUTCOMES = { "done", "later", "again", "failed", "given_up" } -- fields of
 local CONTROLLER = {
   { "keywatch_controller_running", "gauge", "1 if the workers of the controller run.", is_state "running" },
   { "keywatch_controller_reconciles_total", "counter",
-    "Calls of reconcile that have ended, by what they have come to.", OUTCOMES },
+    "Calls of reconcile that have ended, by their outcome.", OUTCOMES },
   { "keywatch_controller_reconcile_seconds_total", "counter", "Seconds that the calls of reconcile have taken.",
     "seconds" },
   { "keywatch_controller_raised_total", "counter", "Calls of reconcile that have raised an error.", "raised" },
@@ -51,7 +51,7 @@ local CONTROLLER = {
   { "keywatch_work_queue_depth", "gauge", "Requests that are queued.", of_queue "depth" },
   { "keywatch_work_queue_active", "gauge", "Requests that are being worked on.", of_queue "active" },
   { "keywatch_work_queue_delayed", "gauge", "Requests that are due later.", of_queue "delayed" },
-  { "keywatch_work_queue_adds_total", "counter", "Requests that were added, also such as were queued already.",
+  { "keywatch_work_queue_adds_total", "counter", "Requests that were added, also if they were queued already.",
     of_queue "adds" },
   { "keywatch_work_queue_gets_total", "counter", "Requests that were handed out to workers.", of_queue "gets" },
   { "keywatch_work_queue_retries_total", "counter", "Requests that were added again by the limiter.",
@@ -73,11 +73,11 @@ local ELECTOR = {
 }
 
 local INFORMER = {
-  { "keywatch_informer_synced", "gauge", "1 if everything that existed has come.", is_true "has_synced" },
+  { "keywatch_informer_synced", "gauge", "1 if all existing objects have arrived.", is_true "has_synced" },
   { "keywatch_informer_objects", "gauge", "Objects of the informer.", "objects" },
   { "keywatch_informer_bad_values", "gauge", "Values that have not become objects.", "bad" },
   { "keywatch_informer_handlers", "gauge", "Handlers of the informer.", "handlers" },
-  { "keywatch_informer_revision", "gauge", "Revision that the informer has come to.", "revision" },
+  { "keywatch_informer_revision", "gauge", "Revision that the informer has reached.", "revision" },
   { "keywatch_informer_gaps_total", "counter", "How often the informer had to read everything again.",
     "gaps" },
   { "keywatch_informer_trouble", "gauge", "1 if the informer cannot follow the server now.", is_true "trouble" },
@@ -86,7 +86,7 @@ local INFORMER = {
 
 local CACHE = {
   { "keywatch_cache_keys", "gauge", "Keys of the cache.", "keys" },
-  { "keywatch_cache_revision", "gauge", "Revision that the cache has come to.", "revision" },
+  { "keywatch_cache_revision", "gauge", "Revision that the cache has reached.", "revision" },
   { "keywatch_cache_age_seconds", "gauge", "Seconds since the cache was known to be as new as the server.", "age" },
   { "keywatch_cache_trouble", "gauge", "1 if the cache cannot follow the server now.", is_true "trouble" },
 }
@@ -161,8 +161,8 @@ end
 
 -- {====== Text ======
 
---- Returns how many bytes a character of UTF-8 at a place of a text has; nil if its first byte must be escaped: a byte
--- that is not of UTF-8, a control character, or a backslash that would begin the name of such a byte.
+--- Returns how many bytes the character of UTF-8 at a position of a text has; nil if its first byte must be escaped: a
+-- byte that is not UTF-8, a control character, or a backslash that would look like the escape of such a byte.
 local function character_at(text, at)
   local byte = text:byte(at)
   if byte < 0x20 or byte == 0x7f or text:find("^\\x", at) then return nil end

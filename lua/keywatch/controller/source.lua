@@ -1,15 +1,15 @@
 -- SPDX-License-Identifier: MIT
---- source: makes the requests of a controller. A request names the object to reconcile; mostly it is a key.
+--- source: makes the requests of a controller. A request names the object to reconcile; usually it is a key.
 --
 --   an informer       each object that is added, updated or deleted: its key
 --   an object watch   each event: its key
 --   a channel         each value that is received
 --   { every = s }     each s seconds: the field `request`
 --
--- Each change passes the predicate `where(event)`, and `map(object, key, event)` returns its requests: one, a list of
--- them, or nil. An update is mapped by the new object and by the old one, so that a child that changes its owner wakes
--- both owners. Errors of the functions are logged and counted: after an error of `where` the change passes, since an
--- extra request does no harm; after an error of `map` there is no request.
+-- Each change is tested by the predicate `where(event)`, and `map(object, key, event)` returns its requests: one, a
+-- list of them, or nil. An update is mapped by the new object and by the old one, so that a child that changes its
+-- owner wakes both owners. Errors of the functions are logged and counted: after an error of `where` the change passes,
+-- since an extra request does no harm; after an error of `map` there is no request.
 --
 -- reconcile reads the informer, which is ahead of the changes that are queued. So every state of the informer makes
 -- requests. States that do not fit into a full queue make them at once, in a coroutine, in which functions must not
@@ -45,8 +45,8 @@ local AT_ONCE = 64              -- changes that a task reads without a wait, aft
 -- only the first error is logged.
 local function complain(self, name, text)
   self.tally.failures = self.tally.failures + 1
-  if self.is_dropping and self.has_told_drop then return end
-  self.has_told_drop = self.has_told_drop or self.is_dropping
+  if self.is_dropping and self.has_logged_drop then return end
+  self.has_logged_drop = self.has_logged_drop or self.is_dropping
   log.error({ controller = self.controller_name }, "'%s' of %s of the controller '%s' has failed: %s", name, self.title,
     self.controller_name, text)
 end
@@ -74,9 +74,9 @@ local function add_mapped(self, object, event, opts)
   if type(found) ~= "table" or getmetatable(found) ~= nil then return add(self, found, opts) end
   local n = #found
   for i = 1, n do add(self, found[i], opts) end
-  for place in next, found do
-    if type(place) ~= "number" or place < 1 or place > n or place % 1 ~= 0 then
-      complain(self, "map", ("it has returned a list of requests with the field %s"):format(check.shown(place)))
+  for field in next, found do
+    if type(field) ~= "number" or field < 1 or field > n or field % 1 ~= 0 then
+      complain(self, "map", ("it has returned a list of requests with the field %s"):format(check.shown(field)))
     end
   end
 end
@@ -121,8 +121,7 @@ end
 
 local of_informer = { has_keys = true }
 
---- Adds the requests of a state of an object that is not delivered, of an event that was coalesced. Does not
--- wait.
+--- Adds the requests of an object's state that is not delivered, since its event was coalesced. Does not wait.
 local function add_dropped(self, object, event)
   local thread = compat.create(add_change)
   self.is_dropping = true
@@ -325,7 +324,7 @@ local function new(described, controller_name, queue, tally, on_end)
     on_end = on_end,
     synced = driver.get().event(),
     is_dropping = false,   -- add_dropped is running
-    has_told_drop = false, -- the failure of a function there was logged
+    has_logged_drop = false, -- the failure of a function there was logged
     due_at = 0, -- of a timer
     handler = nil,
     worker = nil,

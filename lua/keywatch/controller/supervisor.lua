@@ -6,8 +6,8 @@
 --   NEW -----------> STARTED (is_ready) -----------------------------------> STOPPING ----------------------> STOPPED
 --    +------------------------------------------- stop ----------------------------------------------------------^
 --
--- One task does one step at a time: it starts or stops one component. `choose` finds the next step from the state
--- alone. So the task can be cancelled at any wait, as at the end of keywatch.run, and restarted. The step itself is
+-- One task does one step at a time: it starts or stops one component. `choose` finds the next step only from the state.
+-- So the task can be cancelled at any wait, as at the end of keywatch.run, and restarted. The step itself is
 -- another task, because starts and stops may wait; so a step that has timed out, or is no longer needed, can be
 -- cancelled. A step that still runs after that is abandoned.
 --
@@ -53,12 +53,12 @@ local function close(record)
   if not ok then log.error("%s", ("%s could not be closed: %s"):format(record.title, errors.text_of(err))) end
 end
 
---- Everything has stopped.
+--- Ends the manager, since all started components have stopped: closes caches and informers.
 local function finish(self)
   if self.state == "stopped" then return end
   for i = #self.records, 1, -1 do
     local record = self.records[i]
-    if record.kind.is_held then close(record) end
+    if record.kind.runs_from_creation then close(record) end
     components.release(record)
   end
   if self.poller then driver.get().detach(self.poller) end
@@ -102,7 +102,7 @@ end
 
 --- Returns the number of the group of a component: groups are started one after the other.
 local function group_of(self, record)
-  if record.kind.is_held then return 1 end
+  if record.kind.runs_from_creation then return 1 end
   if record == self.own_elector then return 3 end
   return record.is_led and 4 or 2
 end
@@ -233,7 +233,7 @@ end
 local function note_start(self, record)
   set_state(record, "started")
   metrics.look(record)
-  if record.kind.is_held then return end
+  if record.kind.runs_from_creation then return end
   table.insert(self.stack, record)
   if record.kind ~= components.of_controller and record.kind ~= components.of_elector then return end
   local watched = { manager = self, record = record, worker = nil }
@@ -247,14 +247,14 @@ local function after_start(self, step)
   if step.ok and step.result then return note_start(self, record) end
   if step.is_cancelled and step.is_cut then return set_state(record, "idle") end
   set_state(record, "failed")
-  if record.kind.is_held then return fail(self, error_about(record, "has not synced", step.err)) end
+  if record.kind.runs_from_creation then return fail(self, error_about(record, "has not synced", step.err)) end
   fail(self, error_about(record, "could not be started", step.ok and step.err or step.result.traceback))
 end
 
 --- Notes that a component has not stopped in order. After the loss of a leadership the manager then ends: the component
 -- cannot be restarted, and may still change data that belong to another process now.
 local function note_bad_stop(self, record, text)
-  log.warn("%s", ("%s has not stopped well: %s"):format(record.title, text))
+  log.warn("%s", ("%s has not stopped properly: %s"):format(record.title, text))
   table.insert(self.cut_short, record.title)
   if self.state == "started" then
     fail(self, errors.new("internal", ("keywatch: %s needs a leadership that is lost, and has not stopped: %s"):format(
@@ -287,11 +287,10 @@ end
 --- Abandons a step that still runs after its cancellation. A component that may have started is stopped.
 local function leave_behind(self, step)
   local record = step.record
-  step.is_left = true
   if step.verb == "start" then
     log.warn("%s", ("the start of %s ignores its cancellation"):format(record.title))
     set_state(record, "started")
-    if not record.kind.is_held then table.insert(self.stack, record) end
+    if not record.kind.runs_from_creation then table.insert(self.stack, record) end
   elseif step.timeout > 0 then
     record.is_hurried = true
   else
@@ -302,7 +301,7 @@ local function leave_behind(self, step)
 end
 
 --- Handles the present step, if that has ended.
-local function settle_step(self)
+local function finish_step(self)
   local step = self.step
   if not step then return end
   if not step.is_done and step.task.state == "done" then -- with the end of keywatch.run, before it began
@@ -331,7 +330,7 @@ local function end_of(self, step)
 end
 
 --- Cancels the present step; or abandons it, if it was cancelled before.
-local function hasten(self, step)
+local function cut_step(self, step)
   if step.is_cut then
     self.step = nil
     leave_behind(self, step)
@@ -351,17 +350,17 @@ local function begin_next(self)
 end
 
 --- The function of the supervisor.
-local function conduct(self)
+local function supervise(self)
   local d = driver.get()
   self.supervising = d.current()
   while true do
-    settle_step(self)
+    finish_step(self)
     if not begin_next(self) then return finish(self) end
     local step = self.step
     local at = step and end_of(self, step)
     local left = driver.time_left(at)
     if left == 0 and not step.is_done then
-      hasten(self, step)
+      cut_step(self, step)
     else
       self.changed:wait(left)
     end
@@ -386,7 +385,7 @@ local function end_term(self)
   self.changed:set()
 end
 
---- A term begins.
+--- Begins a term.
 local function begin_term(self)
   self.term, self.is_ready = { fence = self.leading.fence }, false
   self.changed:set()
@@ -395,8 +394,8 @@ end
 
 --- Returns the time from which the leadership may be lost soon: its lease should have been renewed twice by then.
 -- Returns nil for a store in this process. The clock is compared with this time, and not a difference with the margin:
--- differences are rounded, and a poll that is due sooner than the clock's resolution would be due for ever.
-local function shaky_at(self)
+-- differences are rounded, and a poll that is due sooner than the clock's resolution would be due forever.
+local function endangered_at(self)
   local deadline = sessions.lost_at(self.leading.session)
   return deadline and deadline - margin(self)
 end
@@ -405,13 +404,13 @@ end
 -- one when the leadership is safe again. Returns the seconds until it may be lost soon, or nil.
 local function look_at_term(self)
   if not self.leading then return nil end
-  local now, at = driver.get().now(), shaky_at(self)
-  local shaky = at ~= nil and now >= at
-  if self.term and shaky then
-    log.warn("%s", ("the leadership of '%s' has not been renewed for long: what needs it is stopped"):format(
+  local now, at = driver.get().now(), endangered_at(self)
+  local is_endangered = at ~= nil and now >= at
+  if self.term and is_endangered then
+    log.warn("%s", ("the leadership of '%s' has not been renewed for long: components that need it stop"):format(
       self.own_elector.name))
     end_term(self)
-  elseif not self.term and not shaky and self.state == "started" then
+  elseif not self.term and not is_endangered and self.state == "started" then
     log.info("%s", ("the leadership of '%s' has been renewed"):format(self.own_elector.name))
     begin_term(self)
   end
@@ -538,7 +537,7 @@ local function start(self)
   self.poller = setmetatable({ manager = self }, poller_mt)
   self.state, self.look_at = "started", driver.get().now() + LOOK
   driver.get().attach(self.poller)
-  self.supervisor = workers.start(conduct, self)
+  self.supervisor = workers.start(supervise, self)
 end
 
 return {

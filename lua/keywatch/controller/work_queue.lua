@@ -58,8 +58,8 @@ local function unlink(self, lane)
   self.others:remove(lane.timer)
 end
 
---- Removes an item from its lane. Returns since when the item was queued; or nil if it is not in that lane any more. At
--- once.
+--- Removes an item from its lane. Returns since when the item was queued; or nil if it is no longer in that lane.
+-- Atomic.
 local function leave(self, item, lane)
   if self.queued[item] ~= lane then return nil end -- by a finalizer
   local places = self.places
@@ -153,7 +153,7 @@ local function take(self, now)
   end
 end
 
---- Drops all that is queued, and what was added again while it is worked on.
+--- Drops all QUEUED items, and forgets which TAKEN items were added again.
 local function drop_queued(self)
   local lanes, others, queued, places, again, items, times = {}, timers.new(), {}, {}, {}, {}, {}
   local middle, old = self.middle, self.others.heap
@@ -190,7 +190,7 @@ local function undelay(self, item)
   self.timers:remove(timer)
 end
 
---- Adds an item of a priority. An item that is DELAYED is not any more. Returns false if the queue is closed.
+--- Adds an item of a priority. An item that was DELAYED no longer is. Returns false if the queue is closed.
 local function add_now(self, item, priority)
   local timer = self.delayed[item]
   if timer then
@@ -285,7 +285,7 @@ function queue_methods:add(item, opts)
   return add_now(self, item, priority or 0)
 end
 
---- Returns what log lines call the queue.
+--- Returns the name of the queue for log lines.
 local function title_of(self)
   return self.name and ("the work queue '%s'"):format(self.name) or "a work queue without a name"
 end
@@ -300,8 +300,8 @@ local function ask(self, name, item)
   return false
 end
 
---- Returns the seconds that an item waits which has failed. A limiter that fails, or answers no number, makes the item
--- wait a fixed time: the item is not lost, and does not come at once.
+--- Returns the seconds that a failed item waits. A limiter that fails, or returns no number, makes the item wait a
+-- fixed time: the item is not lost, and not handed out at once.
 local function seconds_of(self, item)
   local ok, seconds = ask(self, "when", item)
   if not ok then return FALLBACK end
@@ -373,13 +373,13 @@ function queue_methods:get(timeout)
   return check.results(await_item(self, timeout))
 end
 
---- Wakes all who wait: workers, and those who drain.
+--- Wakes the workers that wait for items, and the callers of drain.
 local function wake_all(self)
   self.ready:set_for_all()
   self.idle:set_for_all()
 end
 
---- Says that the work on an item has ended. If the item was added during the work, it is queued again.
+--- Notes that the work on an item has ended. If the item was added during the work, it is queued again.
 function queue_methods:done(item)
   catch_up(self)
   local expected, now = self.again[item], self.now()
@@ -416,19 +416,19 @@ end
 
 -- {====== The end ======
 
---- Closes the queue: nothing is added any more, what is delayed is dropped, and workers get what is queued. Idempotent.
+--- Closes the queue: `add` and `retry` return false, DELAYED items are dropped, and workers get the QUEUED ones.
+-- Idempotent.
 function queue_methods:close()
   catch_up(self)
   self.is_closed, self.is_draining = true, false
   local heap, delayed = timers.new(), {}
-  self.timers, self.delayed, self.waiting = heap, delayed, 0 -- at once: nothing is added any more
+  self.timers, self.delayed, self.waiting = heap, delayed, 0 -- atomic: no item is delayed from now on
   self.driver.detach(self.clock)
   wake_all(self)
 end
 
---- Closes the queue, and waits until all work has ended: what is queued is handed out, and what was added again while
--- it was worked on, too. Returns true, or nil and an error: of code "timeout", or "closed" if another task has called
--- close.
+--- Closes the queue, and waits until all work has ended: QUEUED items are handed out, and TAKEN items that were added
+-- again, too. Returns true, or nil and an error: of code "timeout", or "closed" if another task has called close.
 function queue_methods:drain(timeout)
   check.timeout(timeout, "drain")
   local d = self.driver
@@ -513,8 +513,8 @@ local function new(opts)
     waiting = 0,       -- items that are DELAYED
     depth = 0,         -- items that are QUEUED
     active = 0,        -- items that are TAKEN
-    ready = d.event(), -- workers wait for it: an item is queued, or the queue was closed
-    idle = d.event(),  -- all work of a closed queue has ended
+    ready = d.event(), -- set for workers when an item is queued, or the queue was closed
+    idle = d.event(),  -- set for callers of drain when all work of a closed queue has ended
     adds = 0, gets = 0, retry_count = 0, latency = 0, longest_latency = 0, work = 0, longest_work = 0,
     is_large = false,  -- many items were queued: see shrink
     has_delayed_many = false,
