@@ -96,7 +96,7 @@ static inline size_t kw_account_room(const kw_account *account) {
   return of_all > of_share ? of_all : of_share;
 }
 
-/* True if the budget is over, and this account holds more than its share. */
+/* True if kw_budget_is_over, and this account holds more than its share. */
 static inline bool kw_account_is_over(const kw_account *account) {
   const kw_budget *budget = account->budget;
   return budget != NULL && kw_budget_is_over(budget) && account->held > kw_budget_share(budget);

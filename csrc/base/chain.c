@@ -16,8 +16,8 @@ struct kw_piece {
   kw_blob *blob;     /* retained; NULL: the bytes are in `bytes` */
   const uint8_t *at; /* first byte that was not skipped */
   size_t len;
-  size_t
-      size; /* bytes charged in addition to the struct: of `bytes`, or of a blob that only the chain holds */
+  /* Bytes charged in addition to the struct: of `bytes`, or of a blob that only the chain holds. */
+  size_t size;
   size_t room;     /* free bytes after at + len */
   uint8_t bytes[]; /* empty, if there is a blob */
 };

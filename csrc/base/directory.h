@@ -21,8 +21,8 @@ const char *kw_directory_name(const char *directory, const char *file, char name
 int kw_directory_make_parents(const char *path);
 
 /* Opens a directory, to sync it later: the sync then cannot fail for lack of a descriptor. *fd becomes a descriptor
- * that the caller closes. Returns 0; or an errno, and *fd is then -1. The errno is EACCES if the process may not read
- * the directory: a sync needs a descriptor that is open for reading. */
+ * that the caller closes. Returns 0; or an errno, and *fd is then -1. The errno is EACCES if the process is not allowed
+ * to read the directory: a sync needs a descriptor that is open for reading. */
 int kw_directory_open(const char *directory, int *fd);
 
 /* Syncs an open directory. Returns 0 or an errno. Returns 0, too, if the file system cannot sync directories

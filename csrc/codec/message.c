@@ -7,7 +7,7 @@
 #include "model/error.h"
 
 /* The lists of a message may take LEAST_ROOM bytes of memory, and ROOM_FACTOR times the size of the message. Operations
- * and compares with a key always fit. Empty operations may not fit: each takes two bytes of the message, and fifty
+ * and compares with a key always fit. Empty operations need not fit: each takes two bytes of the message, and fifty
  * times as much memory. */
 #define LEAST_ROOM (64 * 1024)
 #define ROOM_FACTOR 16

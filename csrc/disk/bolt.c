@@ -361,8 +361,8 @@ typedef struct frame {
 
 typedef struct bucket {
   kw_slice name; /* owned */
-  kw_slice
-      embedded; /* owned: the page in the value of the bucket; empty: the bucket has a root page */
+  /* Owned: the page in the value of the bucket; empty: the bucket has a root page. */
+  kw_slice embedded;
   uint64_t root;
 } bucket;
 

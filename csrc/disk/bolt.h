@@ -23,8 +23,8 @@
 #define KW_BOLT_PAGE 4096  /* bytes of a page that is written */
 #define KW_BOLT_BUCKETS 64 /* largest number of buckets, written or read */
 #define KW_BOLT_DEPTH 32   /* largest depth of a tree that is read */
-#define KW_BOLT_RUN                                                                                \
-  (1 << 29) /* most bytes of a page with its overflow that is read: far above any value of etcd */
+/* Most bytes of a page with its overflow that is read: far above any value of etcd. */
+#define KW_BOLT_RUN (1 << 29)
 
 /* {====== Writing ======
  *

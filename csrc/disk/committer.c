@@ -35,16 +35,16 @@ struct kw_committer {
   /* The fields below belong to the commit thread while it is working. */
   kw_worker worker;
   size_t leaves; /* see kw_database_leaves */
-  size_t
-      need_before; /* most bytes that the database may need for the groups before the submitted one */
-  size_t need;     /* most bytes that it may need for the submitted group */
-  size_t bytes;    /* of the records and rows of the submitted group */
+  /* Most bytes that the database may need for the groups before the submitted one. */
+  size_t need_before;
+  size_t need;           /* most bytes that it may need for the submitted group */
+  size_t bytes;          /* of the records and rows of the submitted group */
   kw_journal *opened;    /* the journal; NULL: not opened yet */
   int append_rc;         /* outcome of the append of the submitted group */
   kw_fault append_fault; /* the cause of an append_rc of KW_ERR_STORAGE */
   int64_t flush_ns;      /* time of a flush, estimated from the last frames; 0: unknown */
-  bool
-      is_redirected; /* the submitted group has to be direct: no space in the journal, or to reserve */
+  /* The submitted group has to be direct: no space in the journal, or to reserve. */
+  bool is_redirected;
 };
 
 /* {====== The commit thread ====== */

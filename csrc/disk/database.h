@@ -8,7 +8,7 @@
  *
  * The directory has the files "lock", which names the process that has it open, data.mdb, and copy.mdb, which is not
  * finished and of no use after a crash; and LMDB's own lock files of these two. lmdb_table.h has the tables of
- * data.mdb. A journal may lie beside them, see disk/journal.h.
+ * data.mdb. The files of the journal are in the same directory, see disk/journal.h.
  */
 #ifndef KW_DISK_DATABASE_H
 #define KW_DISK_DATABASE_H
@@ -29,8 +29,8 @@ typedef struct kw_database_entry {
 typedef struct kw_database_identity {
   uint64_t id;    /* of the store, random */
   uint64_t epoch; /* of the journal: rises whenever a journal is opened or closed */
-  bool
-      has_journal; /* the store was not closed: the journal of this epoch may have groups that the database lacks */
+  /* The store was not closed: the journal of this epoch may have groups that the database lacks. */
+  bool has_journal;
 } kw_database_identity;
 
 #define KW_REASON_ROOM 512 /* bytes of a sentence that explains a failure */

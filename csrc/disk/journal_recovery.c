@@ -85,7 +85,7 @@ static int find_frames(recovery *r, const kw_journal_segment *segment) {
       return refuse_unreadable(r, segment);
     bool is_frame = kw_journal_frame_read(header, room, segment->salt, &f.frame);
     if (is_frame && f.frame.epoch > r->expected->epoch)
-      return refuse(r, segment, "is newer than the database: was the database restored alone?");
+      return refuse(r, segment, "is newer than the database: was only the database restored?");
     if (is_frame && f.frame.epoch == r->expected->epoch &&
         f.frame.meta.sequence > r->expected->applied) {
       rc = add_frame(r, &f);

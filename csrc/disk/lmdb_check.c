@@ -18,8 +18,8 @@
 #define LEAST_PAGE 512
 #define MOST_PAGE 32768
 
-#define AHEAD_CALL                                                                                 \
-  (128 << 10) /* bytes of one call: Linux's default read-ahead of a file, and its limit per call */
+/* Bytes of one call: Linux's default read-ahead of a file, and its limit per call. */
+#define AHEAD_CALL (128 << 10)
 #define AHEAD_STEP (4 << 20)   /* bytes that are read ahead at once */
 #define AHEAD_BYTES (64 << 20) /* bytes that are read ahead of the first page */
 

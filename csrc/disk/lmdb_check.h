@@ -17,8 +17,8 @@
 #include "base/common.h"
 
 #define KW_LMDB_HEAD 152 /* bytes of a meta page, at the beginning of each of the first two pages */
-#define KW_LMDB_TREE                                                                               \
-  48 /* bytes of LMDB's description of a tree; the last 8 are the page number of its root */
+/* Bytes of LMDB's description of a tree; the last 8 are the page number of its root. */
+#define KW_LMDB_TREE 48
 
 /* Results that are neither an errno nor an error of LMDB. */
 #define KW_LMDB_INCOMPLETE (-1)   /* the file is truncated */

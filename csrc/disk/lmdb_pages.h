@@ -6,7 +6,7 @@
  * its map. So an open store reads its records through this file, and writes them through LMDB. The layout is that of
  * LMDB 0.9, little-endian and with 64 bits:
  *
- *   page      number (8), unused (2), flags (2), end of the offsets (2), begin of the nodes (2)
+ *   page      number (8), unused (2), flags (2), end of the offsets (2), start of the nodes (2)
  *             an overflow page has, instead of the last two, the number of pages in the run (4)
  *   offsets   of the nodes in the page (2 each), in the order of their keys
  *   node      of a leaf: size of the value (4), flags (2), size of the key (2), key, value

@@ -13,7 +13,7 @@
 #define KEPT_FROM_PUTS 1024   /* how many of them puts leave to deletes and removals */
 #define KEPT_FROM_DELETES 512 /* how many of them deletes leave to removals, which free space */
 #define RECORD_OVERHEAD 64    /* bytes that LMDB needs for a record's key and its node in a page */
-#define LARGE_SHARE 16 /* of the bytes of a large record only this part counts, see part_bytes */
+#define LARGE_SHARE 16        /* of a large record, one byte in 16 counts, see part_bytes */
 
 /* The approximate bytes of records in one part, and the number of records that one transaction removes. LMDB keeps
  * memory for that many pages; each part costs one more flush. */
@@ -59,8 +59,8 @@ static size_t leaves_of(MDB_txn *txn, MDB_dbi dbi) {
   return mdb_stat(txn, dbi, &stat) == 0 ? stat.ms_leaf_pages : SIZE_MAX / 4; /* callers add them */
 }
 
-/* Returns the bytes that a record adds to a part. A large record has pages of its own, which LMDB frees after the
- * commit. */
+/* Returns the bytes of a record that count for the size of a part. A large record has pages of its own, whose memory
+ * LMDB frees after the commit. */
 static size_t part_bytes(const kw_lmdb_file *file, const kw_commit_change *c) {
   size_t len = c->record->len;
   return RECORD_OVERHEAD + (len < file->page / 2 ? len : len / LARGE_SHARE);

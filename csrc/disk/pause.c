@@ -26,7 +26,7 @@ void kw_pause_begin(kw_pause *pause, int64_t now, int64_t flush_ns, int64_t writ
   pause->until = now + length_of(flush_ns);
   pause->from = newest;
   pause->expected = newest + writes;
-  pause->is_holding = false;
+  pause->has_bell = false;
 }
 
 /* After each pause that gains little, twice as many groups are submitted without a pause. */

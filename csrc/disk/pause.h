@@ -26,7 +26,7 @@ typedef struct kw_pause {
   int64_t until;    /* 0: there is no pause */
   int64_t from;     /* number of the newest write when the pause began */
   int64_t expected; /* number of the write that ends the pause */
-  bool is_holding;  /* a group is held back */
+  bool has_bell;    /* a group waits for the end of the pause, at which the bell rings */
   int skipped; /* number of groups without a pause after the last pause, which gained little; else 0 */
   int left;    /* how many of these groups have not been submitted yet */
 } kw_pause;

@@ -14,8 +14,8 @@
 #include "model/error.h"
 
 #define KW_UNSETTLED 1 /* positive, unlike every error */
-#define KW_REMEMBERED_FAILURES                                                                     \
-  16 /* waiting callers ask long before there are so many more failures */
+/* Callers ask for the outcome of their ticket long before there are so many newer failures. */
+#define KW_REMEMBERED_FAILURES 16
 
 typedef struct kw_ticket_failure {
   uint64_t from; /* first ticket that failed */

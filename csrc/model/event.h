@@ -13,8 +13,8 @@ typedef struct kw_event {
   int64_t revision; /* of the change */
   bool is_delete;
   kw_blob *record; /* of a put, the KeyValue; of a delete, a KeyValue with only the key */
-  kw_blob *
-      prev; /* KeyValue before the change; NULL: there was none, or it was not requested, or is not known */
+  /* KeyValue before the change; NULL: there was none, or it was not requested, or is not known. */
+  kw_blob *prev;
 } kw_event;
 
 #endif

@@ -22,8 +22,8 @@ typedef struct kw_reply kw_reply;
 struct kw_reply {
   kw_op_kind kind;  /* of the op */
   int64_t revision; /* of the store, after the op */
-  kw_chain *
-      encoded; /* kvs, prev_kv or prev_kvs as fields of the message; NULL: there are none, or they are records */
+  /* Kvs, prev_kv or prev_kvs as fields of the message; NULL: there are none, or they are records. */
+  kw_chain *encoded;
   size_t size; /* of the encoded message, for code that encodes it in parts */
   union {
     struct {

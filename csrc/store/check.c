@@ -113,8 +113,8 @@ typedef struct claims {
   kw_slice *keys; /* all keys that are put, sorted, each once */
   size_t n_keys;
   uint32_t *puts; /* by position: number of puts */
-  uint32_t *
-      deletes; /* Fenwick tree, counted from 1: number of deletes, as differences between positions */
+  /* Fenwick tree, counted from 1: number of deletes, as differences between positions. */
+  uint32_t *deletes;
   claim *done; /* all claims, in the order in which they were made */
   size_t n_done;
 } claims;

@@ -25,8 +25,8 @@ typedef struct kw_count {
 /* All zero, the table is empty and ready for use. */
 typedef struct kw_counts {
   kw_count all[KW_COUNTS];
-  size_t
-      next; /* number of counts that were added; modulo KW_COUNTS, the oldest entry, which is replaced next */
+  /* Number of counts that were added; modulo KW_COUNTS, the oldest entry, which is replaced next. */
+  size_t next;
 } kw_counts;
 
 /* Frees the table's memory. */

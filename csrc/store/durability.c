@@ -46,8 +46,8 @@ static kw_commit_how how_of(const kw_durability *d) {
 static bool is_held_back(kw_store *store) {
   kw_pause *pause = &store->durability.pause;
   if (pause->until == 0 || !kw_pause_lasts(pause, kw_clock_ns(), store->applied)) return false;
-  if (!pause->is_holding) kw_committer_ring_at(store->committer, pause->until);
-  pause->is_holding = true;
+  if (!pause->has_bell) kw_committer_ring_at(store->committer, pause->until);
+  pause->has_bell = true;
   return true;
 }
 
@@ -89,8 +89,8 @@ static bool is_wanted(const kw_store *store) {
          (kw_committer_has_removals(committer) && !kw_store_is_compacting(store));
 }
 
-/* Begins a checkpoint if the database lacks something, and it is time or wanted. Only a step knows the time: without it
- * the next step is due at once. */
+/* Begins a checkpoint if the database lacks groups, and the checkpoint is due or wanted. `knows_time`: store->now is
+ * the current time, as only in a step; otherwise a step is due at once, which sets checkpoint_at. */
 static void checkpoint(kw_store *store, bool knows_time) {
   kw_durability *d = &store->durability;
   kw_committer *committer = store->committer;

@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 
-#define PREFIX_MAX                                                                                 \
-  52 /* longer common prefixes are cut: more heads are then equal, and keys are compared */
+/* Longer common prefixes are cut: more heads are then equal, and keys are compared. */
+#define PREFIX_MAX 52
 #define MERGE_BELOW (KW_INDEX_FAN / 4)
 #define CACHE_LINE 64
 

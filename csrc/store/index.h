@@ -42,8 +42,8 @@ typedef struct kw_index {
   int64_t live;        /* live keys */
 
   kw_index_path path; /* a cache: the path to path_of */
-  const kw_key_history
-      *path_of; /* the key that was found or changed last; NULL: the path is not valid */
+  /* The key that was found or changed last; NULL: the path is not valid. */
+  const kw_key_history *path_of;
 } kw_index;
 
 typedef struct kw_index_cursor {

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "model/error.h"
 
-#define TABLES_BYTES 64 /* of a lease: its places in map and heap, and what malloc adds */
+#define TABLES_BYTES 64 /* of a lease: its entries in map and heap, and the overhead of malloc */
 #define KEY_BYTES 32    /* of an attached key: its slots in a map that is half full */
 
 static uint64_t id_of(const kw_key_history *key) {
@@ -184,7 +184,7 @@ void kw_leases_put_back(kw_leases *leases, kw_lease *lease) {
   kw_heap_add(&leases->due, &lease->due);
 }
 
-/* Ends a revoked lease for good. */
+/* Ends a revoked lease, which can no longer be put back. */
 static void end_revoked(kw_leases *leases, kw_lease *lease) {
   assert(lease->older == NULL);
   if (lease->newer == NULL) {

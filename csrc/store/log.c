@@ -7,10 +7,10 @@
 
 #define CACHE_LINE 64
 #define PREFETCH_BYTES 320 /* of a record; few records are larger */
-#define AHEAD                                                                                      \
-  (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8) /* a scan prefetches records this far ahead */
-#define FIRST_CAP                                                                                  \
-  (KW_LOG_CHUNK / 32 + 1) /* the first chunk starts small, for stores that stay small */
+/* A scan prefetches records this far ahead. */
+#define AHEAD (KW_LOG_CHUNK / 4 < 8 ? KW_LOG_CHUNK / 4 : 8)
+/* The first chunk starts small, for stores that stay small. */
+#define FIRST_CAP (KW_LOG_CHUNK / 32 + 1)
 
 typedef kw_commit_record entry; /* its record is NULL in a hole */
 
@@ -23,15 +23,15 @@ typedef struct chunk {
   entry entries[];
 } chunk;
 
-/* One entry of the directory. `first` is not above the chunk's first revision, and above all revisions before the
+/* An entry of the directory. `first` is not above the chunk's first revision, and above all revisions before the
  * chunk. */
-typedef struct place {
+typedef struct directory_entry {
   kw_revision first;
   chunk *chunk;
-} place;
+} directory_entry;
 
 struct kw_log {
-  place *places; /* the directory */
+  directory_entry *directory;
   size_t n;
   size_t cap;
   size_t count;      /* records, including those of the database */
@@ -80,12 +80,12 @@ static void free_chunk(chunk *c) {
 void kw_log_free(kw_log *log) {
   kw_log_release(log);
   kw_free(log->lent);
-  for (size_t i = 0; i < log->n; i++) free_chunk(log->places[i].chunk);
+  for (size_t i = 0; i < log->n; i++) free_chunk(log->directory[i].chunk);
   for (chunk *c = log->dropped, *next; c != NULL; c = next) {
     next = c->next;
     free_chunk(c);
   }
-  kw_free(log->places);
+  kw_free(log->directory);
   kw_free(log);
 }
 
@@ -153,16 +153,16 @@ int kw_log_failure(const kw_log *log) {
 /* Returns the last chunk, with space for one more entry, or NULL if memory is short. Commit groups point to the entries
  * of a durable log, so its chunks do not grow. */
 static chunk *tail_with_room(kw_log *log, kw_revision rev) {
-  place *tail = log->n == 0 ? NULL : &log->places[log->n - 1];
+  directory_entry *tail = log->n == 0 ? NULL : &log->directory[log->n - 1];
   if (tail != NULL && tail->chunk->n < tail->chunk->cap) return tail->chunk;
   if (tail != NULL && tail->chunk->cap < KW_LOG_CHUNK && log->database == NULL) {
     chunk *c = resize_chunk(tail->chunk, kw_min_size(tail->chunk->cap * 2, KW_LOG_CHUNK));
     return c == NULL ? NULL : (tail->chunk = c);
   }
-  if (!kw_reserve(&log->places, &log->cap, log->n + 1, sizeof *log->places)) return NULL;
+  if (!kw_reserve(&log->directory, &log->cap, log->n + 1, sizeof *log->directory)) return NULL;
   chunk *c = resize_chunk(NULL, log->n == 0 ? FIRST_CAP : KW_LOG_CHUNK);
   if (c == NULL) return NULL;
-  log->places[log->n++] = (place){.first = rev, .chunk = c};
+  log->directory[log->n++] = (directory_entry){.first = rev, .chunk = c};
   return c;
 }
 
@@ -170,7 +170,7 @@ int kw_log_append(kw_log *log, kw_revision rev, bool tombstone, kw_blob *record)
   if (log->database != NULL && !kw_commit_group_reserve(log->group, 1)) return KW_ERR_NO_MEMORY;
   chunk *c = tail_with_room(log, rev);
   if (c == NULL) return KW_ERR_NO_MEMORY;
-  if (c->n == 0) log->places[log->n - 1].first = rev;
+  if (c->n == 0) log->directory[log->n - 1].first = rev;
   assert(c->n == 0 || kw_revision_compare(revision_of(&c->entries[c->n - 1]), rev) < 0);
   entry *e = &c->entries[c->n++];
   *e = (entry){.main = rev.main, .sub = rev.sub, .tombstone = tombstone, .record = record};
@@ -191,19 +191,19 @@ static void release_entry(kw_log *log, chunk *c, entry *e) {
   e->record = NULL;
 }
 
-static void remove_place(kw_log *log, size_t at) {
-  kw_free(log->places[at].chunk);
+static void remove_chunk(kw_log *log, size_t at) {
+  kw_free(log->directory[at].chunk);
   log->n--;
-  memmove(&log->places[at], &log->places[at + 1], (log->n - at) * sizeof log->places[0]);
-  kw_shrink(&log->places, &log->cap, log->n, sizeof *log->places);
+  memmove(&log->directory[at], &log->directory[at + 1], (log->n - at) * sizeof log->directory[0]);
+  kw_shrink(&log->directory, &log->cap, log->n, sizeof *log->directory);
 }
 
 size_t kw_log_undo(kw_log *log) {
-  chunk *c = log->places[log->n - 1].chunk;
+  chunk *c = log->directory[log->n - 1].chunk;
   entry *e = &c->entries[--c->n];
   size_t bytes = e->record->len;
   release_entry(log, c, e);
-  if (c->n == 0 && log->n > 1) remove_place(log, log->n - 1);
+  if (c->n == 0 && log->n > 1) remove_chunk(log, log->n - 1);
   return bytes;
 }
 
@@ -212,13 +212,13 @@ size_t kw_log_undo(kw_log *log) {
 /* {====== Finding ====== */
 
 /* Returns how many chunks begin at or before rev. rev belongs to the last of them. */
-static size_t places_until(const kw_log *log, kw_revision rev) {
+static size_t directory_until(const kw_log *log, kw_revision rev) {
   size_t low = 0, high = log->n;
-  if (high > 0 && kw_revision_compare(log->places[high - 1].first, rev) <= 0)
+  if (high > 0 && kw_revision_compare(log->directory[high - 1].first, rev) <= 0)
     return high; /* the usual case */
   while (low < high) {
     size_t mid = low + (high - low) / 2;
-    if (kw_revision_compare(log->places[mid].first, rev) <= 0) {
+    if (kw_revision_compare(log->directory[mid].first, rev) <= 0) {
       low = mid + 1;
     } else {
       high = mid;
@@ -245,14 +245,14 @@ static bool is_at(const chunk *c, uint32_t at, kw_revision rev) {
   return at < c->n && c->entries[at].main == rev.main && c->entries[at].sub == rev.sub;
 }
 
-/* Guesses the position of a revision in the chunk of its place. The guess is right if every write was a transaction of
+/* Guesses the position of a revision in its chunk. The guess is right if every write was a transaction of
  * its own and nothing was compacted. */
-static uint64_t guess_of(const place *in, kw_revision rev) {
+static uint64_t guess_of(const directory_entry *in, kw_revision rev) {
   return (uint64_t)(rev.main - in->first.main);
 }
 
-/* Returns the entry of a revision in the chunk of its place, or NULL. */
-static entry *find_in(const place *in, kw_revision rev) {
+/* Returns the entry of a revision in its chunk, or NULL. */
+static entry *find_in(const directory_entry *in, kw_revision rev) {
   chunk *c = in->chunk;
   uint64_t at = guess_of(in, rev);
   if (at >= c->n || !is_at(c, (uint32_t)at, rev)) at = entry_from(c, rev);
@@ -260,8 +260,8 @@ static entry *find_in(const place *in, kw_revision rev) {
 }
 
 static kw_blob *read_tail(const kw_log *log, kw_revision rev) {
-  size_t until = places_until(log, rev);
-  const entry *e = until == 0 ? NULL : find_in(&log->places[until - 1], rev);
+  size_t until = directory_until(log, rev);
+  const entry *e = until == 0 ? NULL : find_in(&log->directory[until - 1], rev);
   return e == NULL ? NULL : e->record;
 }
 
@@ -308,9 +308,9 @@ static void prefetch(const kw_blob *record) {
 /* Prefetches the entries; then reads them, and prefetches the records. */
 static void read_batch(const kw_log *log, const kw_revision *revs, size_t n,
                        const kw_blob **records) {
-  const place *in[KW_LOG_BATCH];
+  const directory_entry *in[KW_LOG_BATCH];
   for (size_t i = 0; i < n; i++) {
-    in[i] = &log->places[places_until(log, revs[i]) - 1];
+    in[i] = &log->directory[directory_until(log, revs[i]) - 1];
     uint64_t guess = guess_of(in[i], revs[i]);
     if (guess < KW_LOG_CHUNK) __builtin_prefetch(&in[i]->chunk->entries[guess]);
   }
@@ -329,9 +329,9 @@ void kw_log_read_batch(kw_log *log, const kw_revision *revs, size_t n, const kw_
 }
 
 static kw_log_cursor seek_tail(const kw_log *log, kw_revision rev) {
-  size_t until = places_until(log, rev);
+  size_t until = directory_until(log, rev);
   if (until == 0) return (kw_log_cursor){0};
-  const place *in = &log->places[until - 1];
+  const directory_entry *in = &log->directory[until - 1];
   uint64_t at = guess_of(in, rev);
   if (at >= in->chunk->n || !is_at(in->chunk, (uint32_t)at, rev)) at = entry_from(in->chunk, rev);
   return (kw_log_cursor){.chunk = until - 1, .at = at};
@@ -344,7 +344,7 @@ kw_log_cursor kw_log_seek(const kw_log *log, kw_revision rev) {
 
 static bool next_in_tail(const kw_log *log, kw_log_cursor *cursor, kw_log_entry *found) {
   for (; cursor->chunk < log->n; *cursor = (kw_log_cursor){.chunk = cursor->chunk + 1}) {
-    const chunk *c = log->places[cursor->chunk].chunk;
+    const chunk *c = log->directory[cursor->chunk].chunk;
     while (cursor->at < c->n) {
       const entry *e = &c->entries[cursor->at++];
       if (cursor->at + AHEAD <= c->n) prefetch(e[AHEAD].record);
@@ -390,41 +390,41 @@ static void squeeze(chunk *c) {
 
 /* Appends a squeezed chunk to the previous one, if both are small and memory is not short. */
 static bool join(kw_log *log, size_t at) {
-  chunk *c = log->places[at].chunk, *before = log->places[at - 1].chunk;
+  chunk *c = log->directory[at].chunk, *before = log->directory[at - 1].chunk;
   uint32_t n = before->n + c->n;
   if (n > KW_LOG_CHUNK / 2) return false;
   if (n > before->cap) {
     before = resize_chunk(before, KW_LOG_CHUNK / 2);
     if (before == NULL) return false;
-    log->places[at - 1].chunk = before;
+    log->directory[at - 1].chunk = before;
   }
   memcpy(&before->entries[before->n], c->entries, c->n * sizeof c->entries[0]);
   before->n = n;
   before->holes += c->holes;
   before->bytes += c->bytes;
-  remove_place(log, at);
+  remove_chunk(log, at);
   return true;
 }
 
 static void tidy(kw_log *log, size_t at) {
-  chunk *c = log->places[at].chunk;
+  chunk *c = log->directory[at].chunk;
   if (at == log->n - 1 || c->holes * 2 < c->n) return; /* the tail is still filled */
   squeeze(c);
   if (c->n == 0) {
-    remove_place(log, at);
+    remove_chunk(log, at);
     return;
   }
   if (at > 0 && join(log, at)) return;
   chunk *smaller = resize_chunk(c, c->n);
-  if (smaller != NULL) log->places[at].chunk = smaller;
+  if (smaller != NULL) log->directory[at].chunk = smaller;
 }
 
 static void remove_from_tail(kw_log *log, kw_revision rev) {
-  size_t in = places_until(log, rev) - 1;
-  entry *e = find_in(&log->places[in], rev);
+  size_t in = directory_until(log, rev) - 1;
+  entry *e = find_in(&log->directory[in], rev);
   assert(e != NULL && e->record != NULL);
-  release_entry(log, log->places[in].chunk, e);
-  log->places[in].chunk->holes++;
+  release_entry(log, log->directory[in].chunk, e);
+  log->directory[in].chunk->holes++;
   tidy(log, in);
 }
 
@@ -492,7 +492,7 @@ static void drop_chunk(kw_log *log, chunk *c) {
 }
 
 void kw_log_drop_all(kw_log *log, kw_log *old) {
-  for (size_t i = 0; i < old->n; i++) drop_chunk(log, old->places[i].chunk);
+  for (size_t i = 0; i < old->n; i++) drop_chunk(log, old->directory[i].chunk);
   log->dropped_bytes += old->dropped_bytes;
   for (chunk *c; (c = old->dropped) != NULL;) {
     old->dropped = c->next;
@@ -506,17 +506,17 @@ void kw_log_drop_all(kw_log *log, kw_log *old) {
 /* Removes the first `n` chunks from the directory. */
 static void drop_chunks(kw_log *log, size_t n) {
   for (size_t i = 0; i < n; i++) {
-    log->tail_bytes -= log->places[i].chunk->bytes;
-    drop_chunk(log, log->places[i].chunk);
+    log->tail_bytes -= log->directory[i].chunk->bytes;
+    drop_chunk(log, log->directory[i].chunk);
   }
   log->n -= n;
-  if (n > 0) memmove(log->places, log->places + n, log->n * sizeof log->places[0]);
+  if (n > 0) memmove(log->directory, log->directory + n, log->n * sizeof log->directory[0]);
 }
 
 /* Drops the entries up to `rev` of the first chunk: they become its only holes. The entries after them keep their
  * addresses: commit groups point to them. */
 static void drop_first(kw_log *log, int64_t rev) {
-  chunk *c = log->places[0].chunk;
+  chunk *c = log->directory[0].chunk;
   while (c->holes < c->n && c->entries[c->holes].main <= rev)
     release_entry(log, c, &c->entries[c->holes++]);
 }
@@ -525,7 +525,7 @@ static void drop_first(kw_log *log, int64_t rev) {
 static size_t chunks_until(const kw_log *log, int64_t rev) {
   size_t n = 0;
   for (; n < log->n; n++) {
-    const chunk *c = log->places[n].chunk;
+    const chunk *c = log->directory[n].chunk;
     if (c->n > 0 && c->entries[c->n - 1].main > rev) break;
   }
   return n;

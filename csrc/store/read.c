@@ -6,8 +6,8 @@
 #include "store/check.h"
 #include "store/state.h"
 
-#define READ_SHARE                                                                                 \
-  8 /* between two steps of a read of the past, events of 1 / 8 of history_bytes may arrive */
+/* Between two steps of a read of the past, events of 1 / 8 of history_bytes may arrive. */
+#define READ_SHARE 8
 #define CHEAP 1000 /* records of the log that are tried before the index */
 
 int kw_read_check(const kw_store *store, int64_t rev, int64_t current) {

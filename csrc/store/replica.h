@@ -52,8 +52,8 @@ int kw_replica_use(kw_store *store, kw_replica_how how, int64_t rev, const kw_kv
 
 /* {====== In turns ====== */
 
-/* What kw_replica_use does, done in several turns. Until it is done, the replica is read and watched as it was. While a
- * merge is being written, the store is busy. */
+/* A kw_replica_use that takes several turns. Until it is done, readers and watchers see the replica as it was before.
+ * While a merge is being written, the store is busy. */
 typedef struct kw_replica_fill kw_replica_fill;
 
 /* Begins a fill. The kvs, and the bytes that they point to, must stay until the fill is freed. An earlier fill of this
@@ -68,10 +68,10 @@ int kw_replica_fill_step(kw_replica_fill *fill, kw_work *work);
 /* True if the fill fills this store, in this way, and is not done. */
 bool kw_replica_fill_is_of(const kw_replica_fill *fill, const kw_store *store, kw_replica_how how);
 
-/* Frees a fill, also after its store. One that is not done leaves the replica as it was. */
+/* Frees a fill, whose store may have been freed already. A fill that is not done leaves the replica as it was. */
 void kw_replica_fill_free(kw_replica_fill *fill);
 
-/* Does in one piece what is left of a merge that is being written. For kw_store_finish. */
+/* Completes a merge that is being written, in one piece. For kw_store_finish. */
 void kw_replica_finish(kw_store *store);
 
 /* Fails the fill of a store, if there is one. For kw_store_free. */

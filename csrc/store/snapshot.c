@@ -33,8 +33,8 @@ typedef struct held_record {
 } held_record;
 
 #define BATCH_RECORDS KW_WORK_TURN
-#define BATCHES                                                                                    \
-  2 /* batches that wait or are being read: while the thread reads one, the next is gathered */
+/* Batches that wait or are being read: while the thread reads one, the next is gathered. */
+#define BATCHES 2
 
 typedef struct batch {
   struct batch *next;

@@ -25,8 +25,8 @@
 #include "store/store.h"
 #include "store/surplus.h"
 
-#define KW_RETRY_MS                                                                                \
-  500 /* delay of the next try, if space or memory was short and no caller waits */
+/* Delay of the next try, if space or memory was short and no caller waits. */
+#define KW_RETRY_MS 500
 #define KW_OWN_ALARMS ((1u << KW_ALARM_BITS) - 1)
 
 typedef enum kw_undo_kind {
@@ -58,8 +58,8 @@ typedef struct kw_undo_list {
   size_t submitted; /* words of the submitted group */
   size_t committed; /* words of both groups: all but those of the open write */
   size_t open;      /* steps of the open write */
-  uint64_t
-      first; /* number of the oldest word; numbers rise, and those of undone steps are reused */
+  /* Number of the oldest word; numbers rise, and those of undone steps are reused. */
+  uint64_t first;
 } kw_undo_list;
 
 /* Returns the number before which all steps are forgotten: the largest number if no step is left, since steps may have
@@ -121,10 +121,10 @@ typedef struct kw_durability {
   kw_pause pause;              /* before a submit */
   bool is_requested;           /* the gathering group has a requested change */
   bool is_submitted_requested; /* the submitted group has a requested change */
-  uint64_t
-      requested_ticket; /* of the last submitted group with a requested change; 0 after a failure */
-  int failed;           /* error of the groups that are being undone; KW_OK: none */
-  kw_fault fault;       /* the cause of that error */
+  /* Of the last submitted group with a requested change; 0 after a failure. */
+  uint64_t requested_ticket;
+  int failed;     /* error of the groups that are being undone; KW_OK: none */
+  kw_fault fault; /* the cause of that error */
   bool has_loss; /* something cannot be undone: the storage has failed once the groups are undone */
   bool is_delayed;  /* a group with only background changes has failed, and will be retried */
   int64_t retry_at; /* when the group is retried */
@@ -170,12 +170,11 @@ struct kw_store {
   int64_t base_revision;     /* of a replica: it has no events up to this revision */
   int64_t gap_after; /* of a replica: its content after this revision, and before gap_until, */
   int64_t gap_until; /* is unknown, see KW_REPLICA_MERGE; both 0: there is no gap */
-  kw_retention_point
-      gap_end; /* the point of gap_until, up to which a new gap compacts the history */
+  /* The point of gap_until: when a new gap opens, the history up to it is compacted. */
+  kw_retention_point gap_end;
   struct kw_replica_fill *filling; /* of a replica: the fill that has not ended, or NULL */
-  kw_index
-      abandoned;   /* of a replica: keys of a base that was not loaded, or replaced; to be freed */
-  bool is_merging; /* `filling` writes a merge to the index and the log: the store is busy */
+  kw_index abandoned; /* of a replica: keys of an unused base, or of a replaced one, to be freed */
+  bool is_merging;    /* `filling` writes a merge to the index and the log: the store is busy */
 
   kw_revision loading; /* of a durable store: first revision that is not loaded yet */
 

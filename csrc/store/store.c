@@ -332,7 +332,7 @@ static int64_t earlier(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
-/* True if contents have to be freed that are no longer used. */
+/* True if content that is no longer used has to be freed. */
 static bool has_dropped(const kw_store *store) {
   return kw_log_has_dropped(store->log) || store->abandoned.root != NULL;
 }

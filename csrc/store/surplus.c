@@ -8,10 +8,9 @@
 #define LEASE_BYTES 128
 
 #define LEAST (256 << 10) /* bytes: trimming less is not worth the time */
-#define PORTION                                                                                    \
-  (8 << 20) /* bytes: this much is trimmed at once, if it is at least 1 / SHARE of all memory */
-#define SHARE 8
-#define DELAY_MS 1000 /* less is trimmed when no more memory was freed for this long */
+#define PORTION (8 << 20) /* bytes: this much is trimmed without a delay, */
+#define SHARE 8           /* if it is at least 1 / SHARE of all memory; */
+#define DELAY_MS 1000     /* less is trimmed when no more memory was freed for this long */
 
 /* Excludes records that wait for the disk, since they are allocated and freed all the time. */
 static size_t in_use(const kw_store *store) {

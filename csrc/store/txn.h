@@ -36,8 +36,8 @@ typedef struct kw_txn {
   kw_arena *arena;
   size_t limit; /* memory that the records of the reply may take, in bytes */
   size_t bytes; /* memory of the records so far */
-  int64_t
-      revision; /* the operations only read, at this one; 0: they see the applied state, and may write */
+  /* The operations only read, at this one; 0: they see the applied state, and may write. */
+  int64_t revision;
 
   kw_on_record on_record; /* or NULL */
   void *ctx;              /* of on_record */

@@ -11,9 +11,8 @@
 
 /* Positive results, like KW_UNSETTLED: neither KW_OK nor an error. */
 #define KW_UNFINISHED 2 /* the work is used up */
-#define KW_ONLY_READS                                                                              \
-  3 /* there is more to do, and the op, or the path of a transaction, writes nothing */
-#define KW_STALE 4 /* the revision of a long read no longer exists */
+#define KW_ONLY_READS 3 /* the work is used up, and the op, as far as it will run, writes nothing */
+#define KW_STALE 4      /* the revision of a long read no longer exists */
 
 /* Visits of one turn: about a millisecond. */
 #define KW_WORK_TURN KW_LIMIT(5000, 16)

@@ -6,7 +6,7 @@
 /* True if an entry of the log is at this address. */
 static bool has_entry(const kw_log *log, const entry *e) {
   for (size_t i = 0; i < log->n; i++) {
-    const chunk *c = log->places[i].chunk;
+    const chunk *c = log->directory[i].chunk;
     if (e >= c->entries && e < c->entries + c->n) return true;
   }
   return false;
@@ -31,12 +31,12 @@ const char *kw_log_check(const kw_log *log) {
   size_t count = 0, bytes = 0, of_chunk;
   kw_revision last = {0};
   for (size_t i = 0; i < log->n; i++) {
-    const chunk *c = log->places[i].chunk;
+    const chunk *c = log->directory[i].chunk;
     uint32_t holes = 0;
     of_chunk = bytes;
-    if (kw_revision_compare(log->places[i].first, last) < 0) return "chunks are out of order";
-    if (c->n > 0 && kw_revision_compare(log->places[i].first, revision_of(&c->entries[0])) > 0)
-      return "a chunk begins before its place says";
+    if (kw_revision_compare(log->directory[i].first, last) < 0) return "chunks are out of order";
+    if (c->n > 0 && kw_revision_compare(log->directory[i].first, revision_of(&c->entries[0])) > 0)
+      return "a chunk begins before its directory entry says";
     for (uint32_t j = 0; j < c->n; j++) {
       if (kw_revision_compare(last, revision_of(&c->entries[j])) >= 0)
         return "records are out of order";
