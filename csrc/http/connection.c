@@ -140,6 +140,12 @@ void kw_http_finish(kw_http *http) {
   http->is_over = true;
 }
 
+void kw_http_linger(kw_http *http) {
+  http->is_lingering = !http->has_eof && http->options->linger_ms > 0;
+  http->end_deadline = http->now + http->options->linger_ms;
+  kw_http_finish(http);
+}
+
 void kw_http_end_without_memory(kw_http *http) {
   kw_http_note_why(http, "there is not enough memory");
   kw_http_finish(http);

@@ -17,7 +17,7 @@ static const kw_refusal fine;
 static kw_refusal check_size(const kw_head_search *search, size_t end, size_t max_line,
                              size_t max_head) {
   if (search->line_number == 0 && end - search->line > max_line)
-    return refuse(414, "the request line is too long");
+    return refuse(414, "the first line is too long");
   return end < max_head ? fine : refuse(431, "the head is too large");
 }
 

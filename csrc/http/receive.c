@@ -46,12 +46,6 @@ static void skip(kw_slice *rest, size_t n) {
 
 /* {====== The end of messages ====== */
 
-static void finish_lingering(kw_http *http) {
-  kw_http_finish(http);
-  http->is_lingering = !http->has_eof && http->options->linger_ms > 0;
-  http->end_deadline = http->now + http->options->linger_ms;
-}
-
 /* Both messages are complete. */
 static void next(kw_http *http) {
   bool is_last =
@@ -76,9 +70,9 @@ static void end_exchange(kw_http *http) {
     kw_http_finish(http);
   } else if (http->in != KW_IN_BODY && http->in != KW_IN_TRAILERS) {
     next(http);
-  } else if (!http->keeps_alive || http->expects ||
+  } else if (!http->keeps_alive ||
              (http->body.kind == KW_BODY_LENGTH && http->body.left > KW_HTTP_DROPPED)) {
-    finish_lingering(http);
+    kw_http_linger(http);
   }
 }
 
@@ -239,7 +233,7 @@ static bool take_piece(kw_http *http, kw_slice piece) {
     check_body(http, http->n_body);
     if (!http->is_over) http->hooks->on_body(&http->exchange, piece, http->ctx);
   } else if ((http->n_dropped += piece.len) > KW_HTTP_DROPPED) {
-    finish_lingering(http);
+    kw_http_linger(http);
   }
   return true;
 }

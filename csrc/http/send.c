@@ -95,12 +95,11 @@ static void answer_refusal(kw_http *http, kw_refusal refusal) {
 
 void kw_send_refusal(kw_http *http, kw_refusal refusal) {
   if (http->options->is_client) {
-    kw_http_note_why(http, "the answer is not valid: %s", refusal.text);
+    kw_http_note_why(http, "the answer is refused: %s", refusal.text);
   } else {
     kw_http_note_why(http, "%s", refusal.text);
     if (http->sends == KW_SENDS_HEAD) answer_refusal(http, refusal);
-    http->is_lingering = !http->has_eof && http->options->linger_ms > 0;
-    http->end_deadline = http->now + http->options->linger_ms;
+    kw_http_linger(http);
   }
   kw_http_finish(http);
 }

@@ -111,6 +111,10 @@ void kw_http_end_without_memory(kw_http *http);
 /* Ends the connection after its last exchange, in order. Calls no hook. */
 void kw_http_finish(kw_http *http);
 
+/* Does what kw_http_finish does, but lets a peer that may still be sending read the output first: a socket that is
+ * closed with unread input loses what was sent. */
+void kw_http_linger(kw_http *http);
+
 /* Begins to wait for the next exchange. */
 void kw_http_reset(kw_http *http);
 

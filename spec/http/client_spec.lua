@@ -151,14 +151,14 @@ describe("an answer", function()
     [ANSWER:sub(1, -2)] = CLOSED .. " after 1 of 2 bytes of the body",
     [CHUNKED .. "5\r\nhe"] = CLOSED .. " within the body, after 2 bytes",
     [CHUNKED .. "0\r\n"] = CLOSED .. " within the body, after 0 bytes",
-    [CHUNKED .. "x"] = "the answer is not valid: a chunk is not valid",
-    [head("HTTP/1.1 100 Continue"):rep(17)] = "the answer is not valid: there is no end of interim answers",
+    [CHUNKED .. "x"] = "the answer is refused: a chunk is not valid",
+    [head("HTTP/1.1 100 Continue"):rep(17)] = "the answer is refused: there is no end of interim answers",
     [head("HTTP/1.1 200 OK", "Content-Length: 101") .. ("x"):rep(101)] =
-      "the answer is not valid: the body is too large",
-    [head("HTTP/1.1 200 OK") .. ("x"):rep(101)] = "the answer is not valid: the body is too large",
-    [head("HTTP/1.1 200 OK", ("a"):rep(2000) .. ": b")] = "the answer is not valid: the head is too large",
-    [("x"):rep(2000)] = "the answer is not valid: the request line is too long",
-    [head("HTTP/1.1 200 OK", ("a: b\r\n"):rep(101) .. "c: d")] = "the answer is not valid: there are too many fields",
+      "the answer is refused: the body is too large",
+    [head("HTTP/1.1 200 OK") .. ("x"):rep(101)] = "the answer is refused: the body is too large",
+    [head("HTTP/1.1 200 OK", ("a"):rep(2000) .. ": b")] = "the answer is refused: the head is too large",
+    [("x"):rep(2000)] = "the answer is refused: the first line is too long",
+    [head("HTTP/1.1 200 OK", ("a: b\r\n"):rep(101) .. "c: d")] = "the answer is refused: there are too many fields",
   } do
     it(("fails after %q"):format(bytes:sub(1, 70)), function()
       local options = { max_body = 100, max_head = 1900, max_line = 1000 }
@@ -187,6 +187,17 @@ describe("an answer", function()
     assert.same(EVENTS, client:events())
     assert.equal("the server answered before the request was complete", client:why())
     assert.is_true(client:is_done())
+    client.raw:free()
+  end)
+
+  it("may come once all bytes of a request are written", function()
+    local client = http1.client()
+    client.raw:request { method = "PUT", length = 5 }
+    client.raw:write("hello")
+    client:feed(ANSWER)
+    assert.same(EVENTS, client:events())
+    assert.is_false(client:is_done())
+    assert.is_true(client.raw:request {})
     client.raw:free()
   end)
 
@@ -258,7 +269,7 @@ describe("another protocol", function()
     local client = http1.client()
     client.raw:request { method = "PUT", length = -1, upgrade = "echo" }
     client:feed(SWITCH)
-    assert.same({ "close: the answer is not valid: status 101 answers no offer of another protocol" }, client:events())
+    assert.same({ "close: the answer is refused: status 101 answers no offer of another protocol" }, client:events())
     client.raw:free()
   end)
 end)

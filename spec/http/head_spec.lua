@@ -97,6 +97,7 @@ describe("a head of a request", function()
     ["a host with a space"] = { 400, head(GET, "Host: a b") },
     ["a host with a path"] = { 400, head(GET, "Host: a/b") },
     ["a host with a port that is no number"] = { 400, head(GET, "Host: a:b") },
+    ["an empty IPv6 address"] = { 400, head(GET, "Host: []") },
     ["half an IPv6 address"] = { 400, head(GET, "Host: [::1") },
     ["a field without a colon"] = { 400, head(GET, HOST, "a") },
     ["a field without a name"] = { 400, head(GET, HOST, ": a") },
@@ -215,8 +216,8 @@ describe("a head of an answer", function()
     it("is refused with " .. what, function()
       for i = 0, #case[1] - 1 do
         local events, why = answer(case[1], { i })
-        assert.same({ "close: the answer is not valid: " .. case[2] }, events)
-        assert.equal("the answer is not valid: " .. case[2], why)
+        assert.same({ "close: the answer is refused: " .. case[2] }, events)
+        assert.equal("the answer is refused: " .. case[2], why)
       end
     end)
   end

@@ -164,6 +164,17 @@ describe("a time", function()
     assert.is_true(server:is_done())
   end)
 
+  it("passes between two requests once the answer was read", function()
+    server:feed(get())
+    server.raw:answer { status = 200, length = 0 }
+    server.raw:finish()
+    server.raw:flush(server.now)
+    assert.equal(50, server:due())
+    server.now = server.now + 45
+    server.raw:take(nil, server.now)
+    assert.equal(40, server:due())
+  end)
+
   it("passes while a client does not read", function()
     server:feed(get())
     server.raw:answer { status = 200, length = 5 }
@@ -202,6 +213,15 @@ describe("a time", function()
     client:wait(30)
     assert.equal("close: the body did not arrive in time", table.remove(client:events()))
     assert.is_true(client:is_done())
+    client.raw:free()
+    client = http1.client { idle_ms = 40, head_ms = 20 }
+    client.raw:request {}
+    client:flush()
+    client.now = 100
+    client:feed(head("HTTP/1.1 100 Continue"))
+    assert.is_nil(client:due())
+    client:feed(head("HTTP/1.1 204 No Content"))
+    assert.equal(40, client:due())
     client.raw:free()
     client = http1.client { head_ms = 20 }
     client.raw:request {}
@@ -289,6 +309,28 @@ describe("the memory of a connection", function()
     server:feed(head(POST, HOST, "Content-Length: 100000") .. ("x"):rep(100000), { 10, 100, 50000 })
     server:feed(get(("/" .. ("x"):rep(8000))), { 4000 })
     assert.equal(idle, server:memory())
+    server.raw:free()
+  end)
+
+  it("shrinks with the input that waits", function()
+    local server = http1.server()
+    server:feed(get("/" .. ("x"):rep(4000)) .. get("/" .. ("x"):rep(4000)) .. get() .. get())
+    server:reply("")
+    server:reply("")
+    assert(server:memory() < 2000, server:memory())
+    server.raw:free()
+  end)
+
+  it("is not taken by what follows a refusal, which is read up to a bound", function()
+    local server = http1.server()
+    server:feed("\n")
+    local memory, n = server:memory(), 0
+    while server:wants_bytes() do
+      server:feed(("x"):rep(10000))
+      n = n + 1
+    end
+    assert.equal(27, n)
+    assert(server:memory() <= memory, "it grows")
     server.raw:free()
   end)
 

@@ -181,6 +181,7 @@ describe("the body of a request", function()
     ["of length 0"] = { post("Content-Length: 0"), "" },
     ["in chunks"] = { CHUNKED .. "5\r\nhello\r\nB\r\n, the 10 be\r\n0\r\n\r\n",
       "hello, the 10 be" },
+    ["in many chunks"] = { CHUNKED .. ("01\r\nx\r\n"):rep(20) .. "0\r\n\r\n", ("x"):rep(20) },
     ["in no chunks"] = { CHUNKED .. "0\r\n\r\n", "" },
     ["in a chunk with leading zeros"] = { CHUNKED .. "0000005\r\nhello\r\n00\r\n\r\n", "hello" },
     ["in chunks with extensions"] = { CHUNKED .. '5;a=b; c="d\t;"\r\nhello\r\n0;\r\n\r\n', "hello" },
@@ -214,6 +215,7 @@ describe("the body of a request", function()
     ["a length above 64 bits"] = "10000000000000005\r\nhello\r\n", ["a chunk that is too long"] = "4\r\nhello\r\n",
     ["a chunk that ends with a bare LF"] = "5\r\nhello\n0\r\n\r\n",
     ["a chunk that ends with CR CR"] = "5\r\nhello\r\r\n",
+    ["no second length"] = "5\r\nhello\r\n\r\n",
     ["other bytes after a chunk"] = "5\r\nhelloXX0\r\n\r\n", ["a folded trailer"] = "0\r\na: b\r\n c\r\n\r\n",
     ["a trailer without a colon"] = "0\r\na\r\n\r\n", ["a trailer that ends with a bare LF"] = "0\r\na: b\n\r\n",
     ["a bare LF at the end"] = "0\r\n\n",
@@ -248,6 +250,19 @@ describe("the body of a request", function()
     assert.is_true(server:wants_bytes())
     server:feed("56789" .. get())
     assert.same({ "body 56789", "end" }, server:events())
+    server.raw:free()
+  end)
+
+  it("waits with its trailers", function()
+    local server = http1.server()
+    server:feed(CHUNKED .. "0\r\na: b\r\n")
+    server:events()
+    server.raw:pause()
+    server:feed("\r\n")
+    assert.same({}, server:events())
+    server.raw:resume()
+    server:flush()
+    assert.same({ "end\na: b" }, server:events())
     server.raw:free()
   end)
 
@@ -333,6 +348,11 @@ describe("status 100", function()
     eager:feed("hello" .. get())
     assert.same({ "POST http h / length 5\nContent-Length: 5\nExpect: 100-Continue", "close" }, eager:events())
     eager:close()
+    assert.is_true(eager:is_done())
+    eager.raw:free()
+    eager = http1.server { refuse = 401 }
+    eager:feed(EXPECT)
+    eager:wait(1000) -- the client need not send the body
     assert.is_true(eager:is_done())
     eager.raw:free()
   end)
