@@ -592,7 +592,7 @@ describe("a usage error is raised at the caller's line:", function()
       ["controller.new: option 'timeout' must be more than 0 seconds, not 'x'"] = function()
         controller.new(controlled { timeout = "x" })
       end,
-      ["controller.new: option 'store' must be a store, a client, or an object that stands on one, not 42"] =
+      ["controller.new: option 'store' must be a store, a client, or an object with their methods, not 42"] =
         function() controller.new(controlled { store = 42 }) end,
     } do
       local ok, err = pcall(wrong)

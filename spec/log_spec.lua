@@ -121,7 +121,7 @@ describe("the handler of keywatch.log", function()
   for fault, case in pairs {
     ["raises"] = { function() error("a slip", 0) end, "has failed: a slip" },
     ["raises nil"] = { function() error(nil) end, "has failed: nil" },
-    ["yields"] = { function() (coroutine.yield)() end, "has waited, which it may not" },
+    ["yields"] = { function() (coroutine.yield)() end, "has waited, which it must not" },
     ["waits"] = { function() keywatch.sleep(1) end, "has failed: .*sleep waits" },
     ["overflows the stack"] = { function()
       local function f() return 1 + f() end

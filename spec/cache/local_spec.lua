@@ -205,7 +205,7 @@ describe("a table of a cache", function()
       asked = asked + 1
       if asked <= 2 and how == "when opened" then return nil, NO_MEMORY end
       local watch = assert(getmetatable(cache).__index.watch(...))
-      if asked <= 2 then watches.cut(watch, NO_MEMORY) end
+      if asked <= 2 then watches.abort(watch, NO_MEMORY) end
       return watch
     end
     return function() return asked end

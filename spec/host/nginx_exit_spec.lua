@@ -124,7 +124,7 @@ describe("a worker of nginx that exits #once #peer", function()
       assert.equal(0, client:range(prefix, { prefix = true }).count, prefix)
     end
     client:close()
-    assert.equal("", stage:troubles("what is to be done at the exit has failed: .*oops", "does not lead"))
+    assert.equal("", stage:troubles("a function called at the exit has failed: .*oops", "does not lead"))
   end)
 end)
 

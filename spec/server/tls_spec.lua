@@ -345,7 +345,7 @@ describe("a server with TLS", function()
     it("logs addresses that are missing in the certificate", function()
       assert(tls.self_sign { hosts = "localhost,127.0.0.1,::1", directory = path })
       serve({ auto = true, directory = path }, { advertise = "https://db.test:2379" })
-      assert.same({ ("warn TLS: the certificate in %s is not for db.test: remove the file to have another one made")
+      assert.same({ ("warn TLS: the certificate in %s is not for db.test: remove it to have a new one made")
         :format(path) }, lines)
     end)
 

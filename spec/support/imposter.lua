@@ -55,7 +55,7 @@ function imposter_methods:behave(behaviours)
 end
 
 --- Sets the latency in both directions, in seconds.
-function imposter_methods:slow(seconds) self.latency, self.network:place(self).latency = seconds, seconds end
+function imposter_methods:slow(seconds) self.latency, self.network:machine(self).latency = seconds, seconds end
 
 --- Signals a name: stream:wait(name) returns, now and at any later call.
 function imposter_methods:signal(name) self.signals[name] = true end

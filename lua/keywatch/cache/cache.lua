@@ -396,7 +396,7 @@ local function finish(cache, err)
   local all, followers = cache.watches, cache.followers
   cache.end_error, cache.watches, cache.followers = err, {}, {}
   cache.feed:close()
-  for _, one in ipairs(keys_by(all, "tag")) do watches.cut(one, err) end
+  for _, one in ipairs(keys_by(all, "tag")) do watches.abort(one, err) end
   for _, one in ipairs(followers) do one:close() end
 end
 

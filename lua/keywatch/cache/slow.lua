@@ -46,7 +46,7 @@ end
 --- Ends a watch.
 local function cut(watch, after)
   local err = errors.new("full", ("keywatch: the watch was not read for %g seconds, while events waited"):format(after))
-  watches.cut(watch, err)
+  watches.abort(watch, err)
 end
 
 --- Checks a watch. Returns false if the watch has ended.

@@ -14,10 +14,10 @@
 --                    false while all tasks wait, and neither a deadline nor a poller is left to wait for, the loop
 --                    raises the deadlock.
 --   block(wait, is_bell_awaited)
---                    Called at the end of a turn. Handles sockets and signals, and waits until something has arrived:
+--                    Called at the end of a turn. Handles sockets and signals, and waits for one:
 --                    `wait` seconds at most, 0 to poll only, nil without limit. With is_bell_awaited the bell ends the
 --                    wait, too. Resumes no task.
---   flush()          Called at the end of a turn in place of block(0), if the turn before has handled sockets. Writes
+--   flush()          Called at the end of a turn in place of block(0), if the previous turn has handled sockets. Writes
 --                    pending bytes, and polls no socket. Without this function block(0) is called.
 --   timeout()        Returns the seconds after which `block` has work without an event; or nil.
 --   woken()          Called when a task has become ready, or an object must be closed, while the loop does not turn.
@@ -26,13 +26,13 @@
 --   why_blocked()    Called before a wait at top level. Returns why this thread must not be blocked, as a text with a
 --                    %s for the name of the call, that ends with what to do instead; or nil if it may be.
 --
--- One turn: close the objects that finalizers have left, wake the waiters whose deadlines are over, run the tasks that
--- were ready at the beginning of the turn, poll all pollers, and block if no task is ready. If so many tasks are ready
--- that they take longer than TURN, the others run in the next turns, before those that become ready later: sockets do
--- not wait for all of them.
+-- One turn: close the objects that finalizers have left, wake the waiters whose deadlines have passed, run the tasks
+-- that were ready at the beginning of the turn, poll all pollers, and block if no task is ready. If so many tasks are
+-- ready that they take longer than TURN, the others run in the next turns, before those that become ready later:
+-- sockets do not wait for all of them.
 --
--- A host is another event loop that turns this one. It calls `step`, which never blocks, when something has arrived,
--- and after at most `timeout` seconds.
+-- A host is another event loop that turns this one. It calls `step`, which never blocks, when the descriptor is
+-- readable, and after at most `timeout` seconds.
 
 local channels = require "keywatch.task.channel"
 local check = require "keywatch.support.check"
@@ -141,7 +141,8 @@ local function squeeze(self)
 end
 
 --- Polls a poller for a host, for which the bell is a descriptor like any other. Returns the seconds until the poller
--- must be polled again, or nil. With `is_quick` a steady poller is left alone until then.
+-- must be polled again, or nil. With `is_quick` a steady poller is not polled before
+-- that time.
 local function poll_for_host(poller, now, is_quick)
   local poll_at = poller.poll_at
   if is_quick and poll_at and now < poll_at then return poll_at < math.huge and poll_at - now or nil end
@@ -196,7 +197,7 @@ end
 -- }======
 
 --- Called after sockets were handled outside of the turns. All pollers are polled again before the loop blocks: one may
--- have been polled in this turn already, and a finalizer has looked since then.
+-- have been polled in this turn already, and a finalizer has handled sockets since then.
 function methods:looked()
   self.is_stale = true
 end
@@ -222,7 +223,7 @@ function methods:after_fork()
       self.gone[task.thread] = true
       scheduler:abandon(task)
     else
-      task.joiners = nil -- those were tasks, too
+      task.joiners = nil -- the joiners were tasks that are now abandoned
     end
   end
   for i = #self.pollers, 1, -1 do
@@ -242,7 +243,7 @@ local function close_forgotten(self)
   while forgotten[1] do table.remove(forgotten):close() end
 end
 
---- Closes the objects that finalizers have left, and wakes the waiters whose deadlines are over.
+--- Closes the objects that finalizers have left, and wakes the waiters whose deadlines have passed.
 local function begin_turn(self)
   if self.forgotten[1] then close_forgotten(self) end
   if self.scheduler.sleepers.heap[1] then self.scheduler:wake_due() end
@@ -289,7 +290,7 @@ local function turn_all(self, is_waiting)
 end
 
 --- Returns the seconds for which the loop may block, or nil without limit. Polls the pollers, with `is_quick` those
--- that the program may have changed since the last turn, as by a write to a store.
+-- that the program may have changed since the last turn, for example by a write to a store.
 local function time_to_rest(self, is_quick)
   if self.forgotten[1] or self.first <= self.last then return 0 end
   local wait = poll_all(self, next_deadline(self), self.backend.now(), is_quick and not self.is_stale)
@@ -298,8 +299,8 @@ local function time_to_rest(self, is_quick)
   return seconds and (not wait or seconds < wait) and seconds or wait
 end
 
---- Turns the loop, without blocking, while there is work, or until the time of a step is over. Polls the sockets once,
--- and again if there is work without a task. Returns the seconds for which the loop may block.
+--- Turns the loop, without blocking, while there is work, or until the time of a step has passed. Polls the sockets
+-- once, and again if there is work without a task. Returns the seconds for which the loop may block.
 local function do_step(self)
   local backend = self.backend
   local now, flush = backend.now, backend.flush
@@ -319,9 +320,8 @@ end
 local recover, drive -- below
 
 --- Does the due work of a driver whose tasks are not in the queue: closes the objects that finalizers have left, wakes
--- the waiters
--- whose deadlines are over, and polls all pollers. Returns the seconds until more is due, or nil; and true if a poller
--- must be polled when the bell has rung.
+-- the waiters whose deadlines have passed, and polls all pollers. Returns the seconds until more is due, or nil; and
+-- true if a poller must be polled when the bell has rung.
 function methods:run_due()
   local ok, wait, is_bell_awaited = drive(self, function()
     begin_turn(self)
@@ -393,7 +393,7 @@ local function drive_for_host(self, work, is_quick)
   self.is_hosted = true
   local ok, result = drive(self, work, self, is_quick)
   self.is_hosted = false
-  self.scheduler.unjoined = nil -- the failure was written to stderr, and there is no run that could raise it
+  self.scheduler.unjoined = nil -- the failure was logged, and there is no run that could raise it
   if not ok then error(result, 0) end
   return result
 end
@@ -516,7 +516,7 @@ local function new(backend, driver)
     pollers = {},       -- attached pollers in order; false in the place of one that was detached
     places = {},        -- by poller: its index in that list
     has_gaps = false,   -- the list may have a false
-    rester = nil,       -- the attached poller that is notified when the loop has come to rest
+    rester = nil,       -- the attached poller with the method `rested`
     is_stale = false,   -- sockets were handled since the pollers were polled last
     forgotten = {},     -- objects that finalizers have left to be closed
     gone = setmetatable({}, { __mode = "k" }), -- as keys: suspended coroutines that are never resumed again

@@ -18,19 +18,19 @@ local MAX_MS = 2 ^ 31 -- of the timer
 local host_methods = {}
 local host_mt = { __index = host_methods }
 
-local is_over = false -- Lua's state closes, and luv's code may be unloaded: finalizers must not call luv any more
+local is_state_closing = false -- Lua's state is closing, and luv may be unloaded: finalizers must not call luv
 local sentinel
 
---- Notes that luv was seen. When Lua's state closes, finalizers run from the youngest object on: that of the sentinel,
--- which is younger than luv, runs before luv is unloaded.
+--- Returns luv. The first call makes the sentinel. When Lua's state closes, finalizers run from the youngest object on:
+-- that of the sentinel, which is younger than luv, runs before luv is unloaded.
 local function guard(luv)
-  sentinel = sentinel or compat.sentinel(function() is_over = true end)
+  sentinel = sentinel or compat.sentinel(function() is_state_closing = true end)
   return luv
 end
 
 --- Returns luv, if it is loaded, and Neovim's vim.schedule, in Neovim; otherwise nil.
 local function find()
-  if is_over then return nil end
+  if is_state_closing then return nil end
   local vim = rawget(_G, "vim")
   if type(vim) == "table" then
     local luv = vim.uv or vim.loop
@@ -45,7 +45,7 @@ end
 --- Returns the name of the program part that turns luv's loop now, or nil. Neovim always does. Also handles a module
 -- that only has the name of luv.
 local function running()
-  if is_over then return nil end
+  if is_state_closing then return nil end
   if rawget(_G, "vim") then return "Neovim" end
   for _, name in ipairs { "luv", "uv" } do
     local luv = package.loaded[name]
@@ -75,8 +75,8 @@ local function request_step(self)
   end
 end
 
---- Sets the timer to fire after at most so many seconds; nil: without limit. A timer that fires earlier stays as it
--- is: most deadlines are over before they are reached, and the timer is set again when it has fired.
+--- Sets the timer to fire after at most this many seconds; nil: leaves it unchanged. A timer that fires earlier stays
+-- as it is: most deadlines are removed before they are reached, and the timer is set again after it has fired.
 local function set_timer(self, seconds)
   if not seconds then return end
   local at = self.driver.now() + seconds
@@ -86,29 +86,29 @@ local function set_timer(self, seconds)
 end
 
 --- Keeps luv's loop alive, or stops doing so.
-local function hold(self, is_held)
-  if self.is_held == is_held then return end
-  self.is_held = is_held
+local function keep_alive(self, keeps_alive)
+  if self.keeps_alive == keeps_alive then return end
+  self.keeps_alive = keeps_alive
   for _, handle in ipairs(self.handles) do
-    if is_held then handle:ref() else handle:unref() end
+    if keeps_alive then handle:ref() else handle:unref() end
   end
 end
 
---- A task turns luv's loop, during which no task can resume: stops keeping the loop alive.
+--- Called while a task turns luv's loop: stops keeping the loop alive, since no task can resume until it ends.
 local function let_go(self)
   self.has_let_go = true
-  hold(self, false)
+  keep_alive(self, false)
 end
 
 --- The task has ended its turns of luv's loop: keeps the loop alive again, at least until the next turn.
-function host_methods:hold_again()
+function host_methods:keep_alive_again()
   if not self.has_let_go then return end
   self.has_let_go = false
-  if not self:is_closed() then hold(self, true) end
+  if not self:is_closed() then keep_alive(self, true) end
 end
 
 --- Stops the handles. `start` starts them again. They are never closed: luv 1.44 crashes at the end of a program that
--- has closed a handle and does not run the loop any more.
+-- has closed a handle and no longer runs the loop.
 function host_methods:stop()
   self.is_started, self.is_polling, self.timer_at = false, false, nil
   for _, handle in ipairs(self.handles) do handle:stop() end
@@ -117,7 +117,7 @@ end
 --- Makes luv's loop turn once more without blocking: a task has become ready outside of steps. May be called by a
 -- finalizer, at any moment.
 function host_methods:nudge()
-  if is_over or self.is_nudged or not self.is_started or self.timer:is_closing() then return end
+  if is_state_closing or self.is_nudged or not self.is_started or self.timer:is_closing() then return end
   self.is_nudged = true
   self.timer_at = nil
   set_timer(self, 0)
@@ -136,8 +136,8 @@ local function look(self)
     seconds = self.is_scheduled and 0 or driver.timeout()
   end
   set_timer(self, seconds)
-  hold(self, driver.is_alive())
-  if self.is_held or self.is_scheduled or driver.is_awaiting() then return end
+  keep_alive(self, driver.is_alive())
+  if self.keeps_alive or self.is_scheduled or driver.is_awaiting() then return end
   self:stop()
   if driver.is_alive() then self:start() end -- a finalizer has spawned a task
 end
@@ -167,8 +167,8 @@ local function attach(driver, luv, schedule)
     handles = { poll, timer, prepare },
     timer_at = nil,       -- the time at which the timer fires
     on_timer = function() self.timer_at = nil end, -- only wakes luv's loop
-    is_held = true,       -- the handles keep luv's loop alive
-    has_let_go = false,   -- they do not, because a task turns that loop
+    keeps_alive = true,       -- the handles keep luv's loop alive
+    has_let_go = false,   -- the handles do not keep the loop alive, because a task turns it
     is_started = false,
     is_polling = false,   -- luv polls the descriptor
     is_scheduled = false, -- a step is scheduled in Neovim
@@ -195,7 +195,7 @@ end
 
 --- Keeps luv's loop alive, and starts the handles if they are stopped. Called when a task or a server begins.
 function host_methods:start()
-  hold(self, true)
+  keep_alive(self, true)
   if not self.is_started then
     self.is_started, self.is_nudged = true, false
     self:poll_again()
@@ -206,7 +206,7 @@ end
 
 --- True if the program has closed the handles, as with luv's walk, or Lua's state closes.
 function host_methods:is_closed()
-  if is_over then return true end
+  if is_state_closing then return true end
   for _, handle in ipairs(self.handles) do
     if handle:is_closing() then return true end
   end

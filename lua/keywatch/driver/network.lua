@@ -8,9 +8,9 @@
 --      |    latency      |                                                                                  ^
 --      +-----------------+---- cut: bytes in flight are lost, and both sides learn that at once ------------+
 --
--- A server's machine is a *place*. A place has a latency, and can be isolated: then no bytes in flight arrive, in
--- either direction, and no client connects. When the isolation ends, everything resumes, as with TCP. A single client
--- can be isolated in the same way, by its origin (see network.origin).
+-- Each server has a machine of its own. A machine has a latency, and can be isolated: then no bytes in flight arrive,
+-- in either direction, and no client connects. When the isolation ends, everything resumes, as with TCP. A single
+-- client can be isolated in the same way, by its origin (see network.origin).
 --
 -- The order of all steps depends only on the program. Any call of the core can run a finalizer that closes an object;
 -- therefore `pump` checks the objects again after each call.
@@ -34,8 +34,8 @@ local function new(now)
   return setmetatable({
     now = now,
     listeners = {}, -- by the text of the address
-    places = {},    -- by server object
-    order = {},     -- the places, in the order in which they came
+    machines = {},  -- by server object
+    order = {},     -- the machines, in the order of their creation
     links = {},     -- in the order in which they were dialed
     isolated = {},  -- as keys: origins that are isolated
     origin = nil,   -- of the dialing client: set by the testing kit while a client works; nil: unknown
@@ -53,7 +53,7 @@ local function new_queue()
     first = 1, last = 0,   -- { at =, bytes = } at these indices
     size = 0,              -- of all bytes
     is_ended = false,      -- the sender has closed its side: an end follows the bytes
-    has_told_end = false,  -- the receiver knows that
+    has_delivered_end = false,  -- the receiver has got that end
   }
 end
 
@@ -79,24 +79,24 @@ end
 
 -- }======
 
--- {====== Places and listeners ======
+-- {====== Machines and listeners ======
 
---- Returns the place of a server object. The first call makes it.
-function network_methods:place(object)
-  local place = self.places[object]
-  if not place then
-    place = { object = object, listeners = {}, latency = 0, is_isolated = false, is_dead = false, deadline = nil }
-    self.places[object] = place
-    self.order[#self.order + 1] = place
+--- Returns the machine of a server object. The first call makes it.
+function network_methods:machine(object)
+  local machine = self.machines[object]
+  if not machine then
+    machine = { object = object, listeners = {}, latency = 0, is_isolated = false, is_dead = false, deadline = nil }
+    self.machines[object] = machine
+    self.order[#self.order + 1] = machine
   end
-  return place
+  return machine
 end
 
---- Forgets the place of a server that is gone.
-local function forget_place(self, place)
-  self.places[place.object] = nil
+--- Forgets the machine of a server that is gone.
+local function forget_machine(self, machine)
+  self.machines[machine.object] = nil
   for i, one in ipairs(self.order) do
-    if one == place then return table.remove(self.order, i) end
+    if one == machine then return table.remove(self.order, i) end
   end
 end
 
@@ -105,7 +105,7 @@ local function text_of(address)
   return address.path and "unix:" .. address.path or url.format { host = address.host, port = address.port }
 end
 
-local ANY = { "0.0.0.0", "::" } -- hosts that stand for all
+local ANY = { "0.0.0.0", "::" } -- each means all hosts
 
 --- Returns the listener for an address, or nil.
 local function find_listener(self, address)
@@ -129,9 +129,11 @@ function network_methods:listen(object, address)
   end
   local text = text_of(at)
   if self.listeners[text] then return nil, "address already in use", "EADDRINUSE" end
-  local place = self:place(object)
-  local listener = setmetatable({ network = self, at = at, text = text, place = place, is_closed = false }, listener_mt)
-  self.listeners[text], place.listeners[#place.listeners + 1] = listener, listener
+  local machine = self:machine(object)
+  local listener = setmetatable({
+    network = self, at = at, text = text, machine = machine, is_closed = false,
+  }, listener_mt)
+  self.listeners[text], machine.listeners[#machine.listeners + 1] = listener, listener
   return listener
 end
 
@@ -145,8 +147,8 @@ function listener_methods:close()
   if self.is_closed then return end
   self.is_closed = true
   self.network.listeners[self.text] = nil
-  for i, one in ipairs(self.place.listeners) do
-    if one == self then return table.remove(self.place.listeners, i) end
+  for i, one in ipairs(self.machine.listeners) do
+    if one == self then return table.remove(self.machine.listeners, i) end
   end
 end
 
@@ -156,12 +158,12 @@ end
 
 --- True if no bytes arrive on a link.
 local function is_isolated(self, link)
-  return link.place.is_isolated or link.origin ~= nil and self.isolated[link.origin] == true
+  return link.machine.is_isolated or link.origin ~= nil and self.isolated[link.origin] == true
 end
 
 --- Returns the latency of a link in seconds.
 local function latency_of(link)
-  local latency = link.place.latency
+  local latency = link.machine.latency
   return type(latency) == "function" and latency() or latency
 end
 
@@ -172,13 +174,13 @@ function network_methods:dial(object, address)
   local now = self.now()
   self.last_port = self.last_port + 1
   local link = {
-    place = listener.place,
+    machine = listener.machine,
     listener = listener,
     origin = self.origin,
     remote = (address.path and "@%d" or "127.0.0.1:%d"):format(self.last_port),
     client = object, -- nil: its side is closed
-    peer = nil,      -- the same of the server's side
-    opens_at = now + latency_of { place = listener.place },
+    peer = nil,      -- the core's peer; nil: not open yet, or its side is closed
+    opens_at = now + latency_of { machine = listener.machine }, -- nil once it was opened
     up = new_queue(),   -- bytes for the server
     down = new_queue(), -- bytes for the client
     is_mute = false, -- bytes from the server are lost
@@ -189,7 +191,7 @@ function network_methods:dial(object, address)
   return true
 end
 
---- Ends the client's side of a link. `why` is the reason, unless the connection is closed in order.
+--- Ends the client's side of a link. `why` is the reason; nil if the connection is closed in order.
 local function close_client(link, why)
   local client = link.client
   link.client, link.down = nil, new_queue()
@@ -212,7 +214,7 @@ local function cut(link, why)
   close_peer(link)
 end
 
---- Cuts all links for which matches(link) is true. Returns how many.
+--- Cuts all links for which matches(link) is true. Returns their number.
 function network_methods:cut(matches, why)
   local n = 0
   local links = {}
@@ -233,11 +235,12 @@ function network_methods:find(remote)
   end
 end
 
---- Connects a link whose time has come: the server accepts it, or has closed its listener since.
+--- Opens a link once its latency has passed, unless it is isolated. Cuts the link if the server refuses it, or has
+-- closed its listener. Returns true if something has happened.
 local function open(self, link, now)
   if now + INEXACT < link.opens_at or is_isolated(self, link) then return false end
   link.opens_at = nil
-  local ok, peer = pcall(link.place.object.accept, link.place.object, now, nil, link.remote)
+  local ok, peer = pcall(link.machine.object.accept, link.machine.object, now, nil, link.remote)
   if link.is_gone or not link.client then
     if ok and peer then peer:close() end
     return true
@@ -278,27 +281,27 @@ end
 
 --- Delivers arrived bytes to a side. Returns true if there were any.
 local function deliver(self, side, queue, now)
-  local has_come, head = false, queue[queue.first]
+  local has_arrived, head = false, queue[queue.first]
   if head and head.at > now + INEXACT then
     if side:state() then self.due = sooner(self.due, head.at) end
     return false
   end
   if not head and not queue.is_ended then return false end
-  while side:state() do -- it wants bytes
+  while side:state() do -- the side accepts bytes
     local bytes = shift(queue, now)
     if not bytes then break end
-    has_come = true
+    has_arrived = true
     side:feed(bytes, now)
   end
-  if queue.is_ended and queue.size == 0 and not queue.has_told_end then
-    queue.has_told_end, has_come = true, true
+  if queue.is_ended and queue.size == 0 and not queue.has_delivered_end then
+    queue.has_delivered_end, has_arrived = true, true
     side:feed("", now)
   end
-  return has_come
+  return has_arrived
 end
 
 --- True if a side has ended. Then it has nothing more to write, unless its queue is full.
-local function is_over(side)
+local function has_ended(side)
   local _, is_done = side:state()
   return is_done
 end
@@ -307,7 +310,7 @@ end
 local function pump_dialed(self, link, now)
   step(self, link.client, now)
   if link.is_gone then return true end
-  if not is_over(link.client) then
+  if not has_ended(link.client) then
     if not is_isolated(self, link) then self.due = sooner(self.due, link.opens_at) end
     return open(self, link, now)
   end
@@ -323,7 +326,7 @@ local function pump_up(self, link, now)
   if link.client then
     has_moved = step(self, link.client, now)
     has_moved = link.client and send(link.client, link.up, now, link) or has_moved
-    if link.client and link.up.size < WINDOW and is_over(link.client) then
+    if link.client and link.up.size < WINDOW and has_ended(link.client) then
       close_client(link)
       has_moved = true
     end
@@ -342,7 +345,7 @@ local function pump_down(self, link, now)
     has_moved = step(self, link.peer, now)
     has_moved = link.peer and send(link.peer, link.down, now, link) or has_moved
     local is_useless = not link.client and link.down.size > 0 -- without a reader a write to the socket would fail
-    if link.peer and (link.down.size < WINDOW and is_over(link.peer) or is_useless) then
+    if link.peer and (link.down.size < WINDOW and has_ended(link.peer) or is_useless) then
       close_peer(link)
       has_moved = true
     end
@@ -362,23 +365,23 @@ end
 local function step_servers(self, now)
   local is_idle = true
   for i = #self.order, 1, -1 do
-    local place = self.order[i]
+    local machine = self.order[i]
     local ok, deadline
-    if place then ok, deadline = pcall(place.object.step, place.object, now) end
-    if place and ok then
-      place.deadline = deadline
-    elseif place then
+    if machine then ok, deadline = pcall(machine.object.step, machine.object, now) end
+    if machine and ok then
+      machine.deadline = deadline
+    elseif machine then
       local text = tostring(deadline)
-      place.deadline = nil
-      place.is_dead = text:find("is closed", 1, true) ~= nil
-      if not place.is_dead and not text:find("in the middle of a call", 1, true) then error(deadline, 0) end
-      is_idle = is_idle and place.is_dead
+      machine.deadline = nil
+      machine.is_dead = text:find("is closed", 1, true) ~= nil
+      if not machine.is_dead and not text:find("in the middle of a call", 1, true) then error(deadline, 0) end
+      is_idle = is_idle and machine.is_dead
     end
   end
   return is_idle
 end
 
---- Removes links that are gone, and places that have nothing left.
+--- Removes links that are gone, and machines that have nothing left.
 local function sweep(self)
   local links, n = self.links, 0
   for i = 1, #links do
@@ -390,8 +393,9 @@ local function sweep(self)
     end
   end
   for i = #self.order, 1, -1 do
-    local place = self.order[i]
-    if place.is_dead and not place.listeners[1] and not self:hosts(place.object) then forget_place(self, place) end
+    local machine = self.order[i]
+    local is_unused = machine.is_dead and not machine.listeners[1] and not self:hosts(machine.object)
+    if is_unused then forget_machine(self, machine) end
   end
 end
 
@@ -441,30 +445,30 @@ function network_methods:pump()
   return has_moved
 end
 
---- Returns the next deadline, or nil. To be called when `pump` has moved nothing.
+--- Returns the next deadline, or nil. Must be called only when `pump` has moved nothing.
 function network_methods:deadline()
   local when = self.due
-  for _, place in ipairs(self.order) do when = sooner(when, place.deadline) end
+  for _, machine in ipairs(self.order) do when = sooner(when, machine.deadline) end
   return when
 end
 
 --- True if a server has listeners or links, or a client its link.
 function network_methods:hosts(object)
-  local place = self.places[object]
-  if place and place.listeners[1] then return true end
+  local machine = self.machines[object]
+  if machine and machine.listeners[1] then return true end
   for _, link in ipairs(self.links) do
-    if not link.is_gone and (link.client == object or link.place == place and link.peer) then return true end
+    if not link.is_gone and (link.client == object or link.machine == machine and link.peer) then return true end
   end
   return false
 end
 
 --- Closes the listeners and links of a server, or the link of a client, at once.
 function network_methods:release(object)
-  local place = self.places[object]
-  self:cut(function(link) return link.client == object or place ~= nil and link.place == place end)
-  if not place then return end
-  while place.listeners[1] do place.listeners[1]:close() end
-  forget_place(self, place)
+  local machine = self.machines[object]
+  self:cut(function(link) return link.client == object or machine ~= nil and link.machine == machine end)
+  if not machine then return end
+  while machine.listeners[1] do machine.listeners[1]:close() end
+  forget_machine(self, machine)
 end
 
 -- }======

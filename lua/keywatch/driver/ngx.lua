@@ -9,9 +9,9 @@
 -- handler is a light thread of that handler, and ends with it. A task that is spawned before nginx serves, by a task of
 -- the worker, or where no light thread can be created, belongs to the worker, and so do keywatch's own tasks.
 --
--- nginx kills light threads, as when a request is aborted, without notice. A task that waits is dead if its semaphore
--- has no waiter. Then the undo functions run that the code around the wait has registered (see driver.protect), and the
--- task counts as cancelled.
+-- nginx kills light threads without notice, for example when a request is aborted. A task that waits is dead if its
+-- semaphore has no waiter. Then the undo functions run that the code around the wait has registered (see
+-- driver.protect), and the task counts as cancelled.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -32,7 +32,7 @@ local get_phase, kind_of = ngx.get_phase, phases.kind_of
 local max, min = math.max, math.min
 
 local REST = 3600        -- the longest single wait of a light thread, in seconds
-local AGAIN = 1          -- the same, without a home
+local AGAIN = 1          -- the same while there is no home
 local PATIENCE = 1       -- seconds that a call before nginx serves may take, unless it has a timeout
 local BURST = 0.01       -- seconds for which light threads may wake each other before nginx gets a turn
 local BELL = 0.005       -- seconds between two polls of stores whose threads would ring a bell
@@ -45,8 +45,8 @@ local loop              -- of libuv, while nginx does not serve; or nil
 local is_leaving = false -- the loop is being closed
 local is_serving = false -- nginx serves: tasks are light threads
 local has_begun_exit = false -- the worker exits, and releases what it holds
-local threads = setmetatable({}, { __mode = "k" }) -- tasks by their light threads. A task does not hold its thread.
-local thread_of = setmetatable({}, { __mode = "kv" }) -- and the other way round
+local threads = setmetatable({}, { __mode = "k" }) -- tasks by their light threads; a task has no reference to it
+local thread_of = setmetatable({}, { __mode = "kv" }) -- light threads by their tasks
 local parked = {}       -- as keys: tasks that wait on a semaphore
 local semaphores = {}   -- without a waiter
 local lost = {}         -- tasks whose light threads are gone
@@ -132,7 +132,7 @@ local function task_of(thread)
   return task
 end
 
---- Ends the state before nginx served. Earlier tasks are restarted, as tasks of the worker.
+--- Called when nginx begins to serve: closes the loop. Earlier tasks are restarted, as tasks of the worker.
 local function begin_serving()
   is_serving = true
   local left = scheduler:all()
@@ -188,7 +188,7 @@ function driver.undo(task)
   task.undo = nil
   for i = undo and #undo or 0, 2, -2 do
     local ok, err = pcall(undo[i - 1], undo[i])
-    if not ok then log.error("%s", "a task that nginx has ended cannot be undone: " .. errors.text_of(err)) end
+    if not ok then log.error("the clean-up of a task that nginx has killed has failed: %s", errors.text_of(err)) end
   end
 end
 
@@ -206,7 +206,7 @@ local function sweep()
   local dead
   for i = #lost, 1, -1 do
     local state = lost[i].state
-    if state ~= "parked" and state ~= "ready" then -- else another handler has its thread, and waits: later
+    if state ~= "parked" and state ~= "ready" then -- else another handler waits in its thread: later
       local task = table.remove(lost, i)
       if state ~= "done" then bury(task) end
     end
@@ -254,7 +254,7 @@ local function await_wake(task)
     task.is_resting = nil
   end
   parked[task], task.semaphore = nil, nil
-  while semaphore:count() > 0 do semaphore:wait(0) end -- it was woken when its time was over, too
+  while semaphore:count() > 0 do semaphore:wait(0) end -- it was woken after its timeout, too
   if #semaphores < MAX_SEMAPHORES then semaphores[#semaphores + 1] = semaphore end
 end
 
@@ -332,7 +332,7 @@ end
 local function run_in_handler(task, fn)
   local signal = new_semaphore(0)
   task.thread = LIGHT
-  local mother = ngx.thread.spawn(function()
+  local creator = ngx.thread.spawn(function()
     ngx.thread.spawn(function()
       local sentinel = new_sentinel(task)
       signal:wait(REST)
@@ -340,7 +340,7 @@ local function run_in_handler(task, fn)
       keep(sentinel)
     end)
   end)
-  ngx.thread.wait(mother)
+  ngx.thread.wait(creator)
   signal:post(1)
 end
 
@@ -596,7 +596,7 @@ function driver.resolve(name)
 end
 
 --- Looks the names of a new client's endpoints up by the system's resolver, before nginx serves: later there may be
--- nginx's only, or none. Waits a moment at most.
+-- only nginx's resolver, or none. Waits for at most PATIENCE seconds.
 function driver.on_connect(client)
   if is_serving or is_test() or kind_of(get_phase()) ~= "start" then return end
   local deadline = uv.now() + PATIENCE
@@ -699,7 +699,7 @@ function driver.bell()
   return bell
 end
 
---- Notices the end of a thread.
+--- Makes the home, or the loop, notice the end of a thread.
 function driver.hear(thread)
   if is_serving then
     home.threads[#home.threads + 1] = thread
@@ -712,7 +712,7 @@ end
 
 local LEVELS = { debug = ngx.DEBUG, info = ngx.INFO, warn = ngx.WARN }
 
---- Lines go to error.log. While the worker exits, ends are expected, and not logged as trouble.
+--- Writes log lines to error.log. While the worker exits, ended connections are expected: warnings have the level info.
 log.to(function(level, text)
   local number = home.is_exiting and level ~= "error" and ngx.INFO or LEVELS[level] or ngx.ERR
   ngx.log(number, "keywatch: ", (text:gsub("^keywatch: ", "")))

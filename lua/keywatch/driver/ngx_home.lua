@@ -2,12 +2,13 @@
 --- ngx_home: the part of the driver in nginx that outlives all requests. Each worker has one home.
 --
 -- A home lives in a timer of nginx, whose handler owns all cosockets and runs the tasks of the worker. Code of any
--- handler may call the home; it hands the work over by a queue and a semaphore. The home's *turn* polls the pollers and
+-- handler may call the home; it passes the work on by a queue and a semaphore. The home's *turn* polls the pollers and
 -- notifies the writers of the connections. A turn never waits, so that any light thread may make it: one that has read
 -- bytes, or one that is about to wait.
 --
--- The memory of a timer grows until its handler ends. Therefore the home moves to a new timer now and then: the pollers
--- are notified, and open new connections there. Connections and tasks of the old timer run until they have ended.
+-- The memory of a timer grows until its handler ends. Therefore the home moves to a new timer every RENEWAL seconds:
+-- the pollers are notified, and open new connections there. Connections and tasks of the old timer run until they have
+-- ended.
 --
 --   NONE ---- needed ----> STARTING ----> LIVING ---- moves ----> LIVING in another timer ...
 --    ^                                      |
@@ -31,8 +32,8 @@ local REST = 60         -- the longest wait of the home in seconds
 local SWEEP = 1         -- seconds between two searches for killed light threads
 local BELL = 0.002      -- seconds between two polls of stores whose threads would ring a bell
 local THREAD = 0.02     -- seconds between two checks of servers' threads that must end
-local GRACE = 0.5       -- seconds that a worker that exits has to give back what it holds, and its tasks to finish
-local TURNS = 100       -- of pollers that are due again at once, before other work
+local GRACE = 0.5       -- seconds that an exiting worker has to release what it holds, and its tasks to end
+local TURNS = 100       -- of pollers that are due again at once, before other work is done
 local LEAST = 0.001     -- seconds: nginx's clock has milliseconds
 local EXITING = "the nginx worker exits"
 local KILLED = "the program has called ngx.exit in a task of the worker, which ends all of its tasks"
@@ -41,12 +42,12 @@ local home_methods = {}
 local home_mt = { __index = home_methods }
 
 --- Returns a home. `driver` supplies: now(); run_due(), which does the due work of tasks and pollers and returns the
--- seconds until more is due, and true if a bell is awaited; is_idle(), true if no poller is attached; has_parked(),
--- true if tasks wait; sweep(), which ends the tasks that nginx has killed, and returns the same; move(), which notifies
--- the pollers that sockets are opened elsewhere; enter(), called first in each timer; cancel(), which cancels the
--- program's tasks of the worker, once, and returns true while the worker has tasks, including keywatch's own, which end
--- with their objects; close(), which closes the pollers, and returns false while a request uses one; and stop(), which
--- ends the handlers of the worker's tasks that still continue.
+-- seconds until more is due, and true if a bell is awaited; is_idle(), true if there is no poller, no task of the
+-- worker, and no waiting task; has_parked(), true if tasks wait; sweep(), which ends the tasks that nginx has killed,
+-- and returns the same; move(), which notifies the pollers that sockets are opened elsewhere; enter(), called first in
+-- each timer; cancel(), which cancels the program's tasks of the worker, once, and returns true while the worker has
+-- tasks, including keywatch's own, which end with their objects; close(), which closes the pollers, and returns false
+-- while a request uses one; and stop(), which ends the handlers of the worker's tasks that still continue.
 local function new(driver)
   return setmetatable({
     driver = driver,
@@ -55,12 +56,12 @@ local function new(driver)
     sweep = SWEEP,
     idle = IDLE,
     watch = WATCH,
-    timer = nil,        -- the present one: { bell = semaphore, is_rung =, is_waiting =, renew_at =, count = of threads
+    timer = nil,        -- the current one: { bell = semaphore, is_rung =, is_waiting =, renew_at =, count = of threads
                         -- that it has begun, finished = threads that have ended, idle_at = }
-    starting_at = nil,  -- when a timer was started that has not fired yet
+    starting_at = nil,  -- when a timer was started whose handler has not begun yet
     links = {},         -- as keys: open connections
     queue = {},         -- functions to run as light threads of the timer
-    first = 1,          -- the place of the oldest one
+    first = 1,          -- the index of the oldest one
     threads = {},       -- servers' threads that must end
     is_turning = false,
     must_turn = false,  -- a turn was requested during a turn
@@ -71,8 +72,8 @@ local function new(driver)
     exit_at = nil,      -- when the home closes everything, while the worker exits
     cut_at = nil,       -- when the connections that are left after that are cut
     has_exit_timer = false,
-    awaits_exit = false, -- though the home does not live
-    moves = 0,          -- to another timer, for specs
+    awaits_exit = false, -- the home must live when the worker exits
+    moves = 0,          -- number of moves to another timer, for specs
   }, home_mt)
 end
 
@@ -88,7 +89,8 @@ local function watch_exit(self)
   self.has_exit_timer = has_timer and is_set and true or false
 end
 
---- Called when the worker exits. nginx handles posts made here only after a wait: the sleep is that wait.
+--- The handler of the timers of watch_exit: `premature` if the worker exits. nginx handles posts made here only after a
+-- wait: the sleep is that wait.
 function on_exit(premature, self)
   self.has_exit_timer = false
   if not premature then
@@ -107,7 +109,7 @@ function home_methods:await_exit()
   watch_exit(self)
 end
 
---- Notes that the worker exits.
+--- Begins the exit of the worker.
 function home_methods:exit()
   if self.is_exiting then return end
   self.is_exiting, self.exit_at = true, self.driver.now() + GRACE
@@ -239,14 +241,15 @@ end
 
 -- {====== Work ======
 
---- Runs a function as a light thread of the present timer; or of the next one, if there is none.
+--- Runs a function as a light thread of the current timer; or of the next one, if there is none. Returns true; or nil
+-- and a text if no timer can be started.
 function home_methods:run(fn)
   self.queue[#self.queue + 1] = fn
   self:wake()
   return self:need()
 end
 
---- Begins to connect a client of the core. See ngx_socket.lua for the options.
+--- Begins to connect a client of the core. See ngx_socket.lua for the options. Returns true, or nil and a text.
 function home_methods:dial(client, opts)
   local link
   opts.now = self.driver.now
@@ -317,7 +320,7 @@ local function renew(self, timer, now)
   end
   if now < timer.renew_at and timer.count < self.max_threads then return false end
   start_timer(self)
-  timer.renew_at, timer.count = now + LATE, 0 -- again then, if nginx has none left, or drops the new one
+  timer.renew_at, timer.count = now + LATE, 0 -- again then, if nginx has no timer left, or drops the new one
   return false
 end
 
@@ -397,14 +400,14 @@ function live(premature, self)
   local before = self.timer
   self.timer, self.starting_at = timer, nil
   if premature then self:exit() end
-  local ok, is_over = pcall(move_in, self, before)
+  local ok, must_end = pcall(move_in, self, before)
   repeat
     if not ok then
-      ngx.log(ngx.ERR, "keywatch: ", errors.text_of(is_over))
+      ngx.log(ngx.ERR, "keywatch: ", errors.text_of(must_end))
       ngx.sleep(0.01)
     end
-    ok, is_over = pcall(go_round, self, timer)
-  until ok and is_over
+    ok, must_end = pcall(go_round, self, timer)
+  until ok and must_end
   if self.is_exiting and next(self.links) ~= nil then ngx.exit(ngx.OK) end -- ends threads that nothing else ends
 end
 

@@ -2,8 +2,9 @@
 --- ngx_phase: what keywatch may do in each phase of nginx, as ngx.get_phase() names it.
 --
 --   start   nginx does not serve yet. A call may block, on a private loop, for a limited time.
---   wait    A call parks its handler, and nginx serves others.
---   read    A call must not wait: only data of the process can be read, such as a cache. A call that would wait raises.
+--   wait    A call parks its handler, and nginx serves other requests.
+--   read    A call must not wait: only data of the process can be read, for example a cache. A call that would wait
+--           raises.
 
 local phases = {
   -- name, kind, the directives whose code runs in the phase

@@ -27,8 +27,7 @@ local socket_methods = {}
 local socket_mt = { __index = socket_methods }
 
 --- Returns a connection of a client of the core, which has not begun. opts: address; channel, of keywatch.tls, or nil;
--- now, a function; on_news, called when there is news for more than the core; on_end, called when the connection is
--- gone.
+-- now, a function; on_news, called when pollers have something to take; on_end, called when the connection is gone.
 local function new(client, opts)
   return setmetatable({
     client = client,
@@ -40,13 +39,14 @@ local function new(client, opts)
     signal = new_semaphore(0), -- wakes the writer
     is_notified = false,       -- the writer was notified, and has not checked yet
     is_waiting = false,        -- the writer waits for a notice
-    wants_room = false,        -- the reader waits until the client takes bytes
+    wants_room = false,        -- semaphore: the reader waits until the client takes bytes; or false
     held = nil,                -- bytes that were taken from the client, and are to be written first
     socket = nil,
     is_open = false,           -- the client knows that it is connected
     is_cut = false,            -- the connection must end, with or without pending bytes
     is_gone = false,
-    has_read_end = false,
+    has_read_end = false,      -- the client has got the end of the bytes
+    has_lost = false,          -- the reader has ended: the peer has closed, or reading has failed
     why = nil,                 -- why the connection has ended, if not in order
   }, socket_mt)
 end
@@ -117,7 +117,7 @@ local function encrypt(self)
 end
 
 --- Returns why TLS has failed, or nil.
-local function trouble_of_channel(self)
+local function fault_of_channel(self)
   if not self.channel then return nil end
   local text, fault = self.channel:error()
   if not text or self.is_open and fault == "cut" then return nil end
@@ -132,7 +132,7 @@ end
 local function takes_bytes(self)
   if not self.channel then return (self.client:state()) end
   local state = self.channel:state()
-  if state.is_done then return true end -- the end must still come
+  if state.is_done then return true end -- the end must still be read
   return state.wants_bytes and not state.may_read and (not self.is_open or (self.client:state()))
 end
 
@@ -153,7 +153,7 @@ local function take(self, bytes)
   end
 end
 
---- The thread that reads.
+--- Reads until the connection ends. The function of the reader.
 local function read_all(self)
   local socket = self.socket
   while not self.is_cut do
@@ -216,15 +216,15 @@ local function gather(self)
   return held .. self.client:pending(WRITE)
 end
 
---- True if there is no work left: the client is done, the peer has ended the connection, or TLS has failed.
-local function is_over(self)
+--- True if the connection must end: it was cut, the client is done, the reader has ended, or TLS is done or has failed.
+local function must_end(self)
   if self.is_cut or self.has_lost then return true end
   local _, is_done = self.client:state()
   if not self.channel then return is_done end
   return is_done or self.channel:state().is_done
 end
 
---- Writes until the connection is over. Returns nil, or the reason of a failure.
+--- Writes until the connection must end. Returns nil, or the reason of a failure.
 local function write_all(self)
   local socket = self.socket
   while true do
@@ -234,8 +234,8 @@ local function write_all(self)
     if bytes ~= "" then
       local ok, text = socket:send(bytes)
       if not ok then return text end
-    elseif is_over(self) then
-      return self.why or trouble_of_channel(self)
+    elseif must_end(self) then
+      return self.why or fault_of_channel(self)
     elseif not self.is_notified then
       self.is_waiting = true
       self.signal:wait(REST)
@@ -264,7 +264,7 @@ local function connect(self)
   return true
 end
 
---- Connects, and carries bytes until the connection is over. A function for a light thread. Never raises.
+--- Connects, and moves bytes until the connection must end. A function for a light thread. Never raises.
 function socket_methods:work()
   local ok, why = pcall(function()
     if self.is_cut then return self.why end
@@ -279,16 +279,16 @@ function socket_methods:work()
       local fine, err = pcall(read_all, self)
       if not fine then self:cut(tostring(err)) end
     end)
-    local is_fine, trouble = pcall(write_all, self)
+    local is_fine, fault = pcall(write_all, self)
     self.is_cut = true
     kill(reader)
-    return is_fine and trouble or not is_fine and tostring(trouble) or nil
+    return is_fine and fault or not is_fine and tostring(fault) or nil
   end)
   if self.socket then pcall(self.socket.close, self.socket) end
   self:finish(ok and why or not ok and tostring(why) or nil)
 end
 
---- Notes that the connection is gone.
+--- Marks the connection as gone, and notifies the client and the home.
 function socket_methods:finish(why)
   self.is_cut, self.is_gone = true, true
   if self.channel then self.channel:close() end

@@ -104,13 +104,13 @@ local function finish(self)
   self.driver.detach(poller)
 end
 
---- True if `take` returns without waiting: a signal has arrived, or none can arrive any more.
+--- True if `take` returns without waiting: a signal has arrived, or no other one can arrive.
 local function is_ready(self)
   return self.catcher:is_ready() or self.catcher:state() ~= "open"
 end
 
---- Takes a signal that came. Returns its name; nil and an error if the object is closed; or nil if none came. Raises
--- if the object is the parent's.
+--- Takes a signal that has arrived. Returns its name; nil and an error if the object is closed; or nil if there is
+-- none. Raises if the object is the parent's.
 local function take(self)
   local name = self.catcher:take()
   if name then return name end
@@ -119,7 +119,8 @@ local function take(self)
   if state == "closed" then return nil, errors.closed("signals object") end
 end
 
---- Takes a signal as `take` does. If there is none, polls once. Returns nil and an error of code "timeout" if none has.
+--- Like `take`. If there is no signal, polls once; then returns nil and an error of code "timeout" if there is still
+-- none.
 local function take_now(self)
   local name, err = take(self)
   if name then return name end
@@ -130,15 +131,15 @@ local function take_now(self)
   return nil, err or core.new_error("timeout")
 end
 
---- Takes a signal that came, for select.
+--- Takes a signal that has arrived, for select.
 local function take_selected(self)
   local name, err = take(self)
   if not name and not err then return selection.NOTHING end
   return name, err
 end
 
---- Waits for a signal. Returns its name, such as "INT"; or nil and an error. The code "timeout" means that the signals
--- are still caught.
+--- Waits for a signal. Returns its name, for example "INT"; or nil and an error. The code "timeout" means that the
+-- signals are still caught.
 function signals_methods:wait(timeout)
   check.timeout(timeout, "wait")
   if timeout and timeout <= 0 then return take_now(self) end
@@ -153,7 +154,7 @@ function signals_methods:wait(timeout)
     local ok, came = pcall(event.wait, event, deadline and math.max(0, deadline - d.now()))
     finish(self)
     if not ok then error(came, 0) end
-    if not came then return take_now(self) end -- the time may be over before the loop has polled
+    if not came then return take_now(self) end -- the timeout may have passed before the loop has polled
   end
 end
 

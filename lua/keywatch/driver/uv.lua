@@ -51,7 +51,7 @@ end
 
 --- Keeps luv's loop alive again, if a task has turned it.
 function backend.worked()
-  if host then host:hold_again() end
+  if host then host:keep_alive_again() end
 end
 
 local WHY_BLOCKED = {
@@ -108,7 +108,7 @@ local guest = { fd = driver.fd, step = driver.step, timeout = driver.timeout, no
 --- True if a step is running: a task turns luv's loop.
 function guest.is_turning() return tasks.is_turning end
 
---- True if a task, or a server, lives.
+--- True if there is a task that is not done, or a server.
 function guest.is_alive()
   return next(scheduler.tasks) ~= nil or loop ~= nil and loop:has_servers()
 end
@@ -177,7 +177,7 @@ local function watch_for_the_end()
 end
 
 --- Starts a task, by a method of the scheduler. Outside of `run` it belongs to the host, if there is one; and so does a
--- task of a task of the host.
+-- task that a task of the host spawns.
 local function start(spawn, ...)
   local parent = scheduler.running
   local is_hosted = host_tasks() or parent and parent.is_hosted -- before the task, since a refused task must not run
@@ -202,7 +202,7 @@ end
 local CHOICES = { uv = true, luv = true }
 
 --- Chooses the loop that runs the tasks which are spawned outside of `run`: "luv", luv's loop, which must be loaded; or
--- "uv", only the private loop. Returns the name of the present one.
+-- "uv", only the private loop. Returns the name of the current one.
 function driver.choose(name)
   if name == nil then return choice or luv_host.find() and "luv" or "uv" end
   check.argument(type(name) == "string", 1, "driver", "string", name)

@@ -2,9 +2,9 @@
 --- virtual: a driver in virtual time. When all tasks wait, its clock moves at once to the next deadline.
 --
 -- Servers and clients are connected by a network inside of the process, see network.lua. The manual clocks of stores
--- move with the driver's, see driver.carry. There are no signals and no threads, which have the system's time. The
+-- move with the driver's, see driver.carry. There are no signals and no threads, which use the system's time. The
 -- driver does the work of a durable store's threads at times of its choice. The order of all steps depends only on the
--- program and the seed: the same program does the same in every run.
+-- program and the seed: a program with the same seed does the same in every run.
 --
 -- A program that cannot continue fails instead of hanging, with a report of what each task waits for:
 --
@@ -20,9 +20,9 @@ local networks = require "keywatch.driver.network"
 local randoms = require "keywatch.support.random"
 local waiting = require "keywatch.task.waiting"
 
-local IDLE = 3600          -- seconds
-local LIMIT = 24 * 3600    -- seconds
-local TURNS = 100000
+local IDLE = 3600          -- default of the option `idle`, in seconds
+local LIMIT = 24 * 3600    -- default of the option `limit`, in seconds
+local TURNS = 100000       -- default of the option `turns`
 local WORKERS = 2          -- of a durable store
 local WORK_SECONDS = 0.001 -- that a job of a worker takes
 
@@ -79,12 +79,12 @@ local function new(now, opts)
   local limit, idle, most_turns = opts.limit or LIMIT, opts.idle or IDLE, opts.turns or TURNS
   local began, active_at = time, time -- active_at: when code of a task, or of the top level, last ran
   local turns = 0   -- of the loop since the time has moved
-  local carried = {} -- { store } each, which does not keep the store alive
+  local carried = {} -- { store } for each store, a weak reference
   local scheduler
   local network = networks.new(function() return time end)
   local random = randoms.new(opts.seed or 1)
 
-  --- Raises that the program cannot continue, with a report.
+  --- Raises a text that says why the program cannot continue, with a report of all tasks.
   local function fail(text, ...)
     if select("#", ...) > 0 then text = text:format(...) end
     turns, active_at, began = 0, time, time -- the tasks that are cancelled now may continue
@@ -130,8 +130,8 @@ local function new(now, opts)
   scheduler = tasks.scheduler
   scheduler.seed = math.floor(random:unit() * 2147483646) + 1
 
-  --- Starts a task, and notes where: for reports. Tasks that the driver itself starts, as for a call of a server, have
-  -- no such place.
+  --- Starts a task. If a task has spawned it, records the line for reports. Tasks that the driver itself starts, for
+  -- example for a call of a server, have no line.
   local spawn = driver.spawn
   function driver.spawn(...)
     local task = spawn(...)
@@ -142,11 +142,11 @@ local function new(now, opts)
   --- From now on the manual clock of a store moves with this driver's. The store was opened with the options
   -- now = driver.now() and, if it is durable, threads = false.
   function driver.carry(given)
-    local held, due = setmetatable({ given }, { __mode = "v" }), {}
-    carried[#carried + 1] = held
+    local weak, due = setmetatable({ given }, { __mode = "v" }), {}
+    carried[#carried + 1] = weak
     driver.attach {
       poll = function(self)
-        local store = held[1]
+        local store = weak[1]
         if not store or not move(store, time) then return driver.detach(self) end
         local deadline = core.inner.deadline(store)
         local done_at = store.has_job and work(store, due, time, driver.work_seconds)

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- keys: keys, ranges and results between a namespace and its owner.
+--- keys: converts keys, ranges and results between a namespace and its owner.
 --
 -- A namespace is { prefix =, range_end =, first = }: the owner's keys that begin with `prefix` and are longer, the
 -- range_end of all of them, and the least of them. The owner's key `prefix` itself is not in the namespace: its name

@@ -3,7 +3,7 @@
 -- methods of its owner: a store, a client, or any other object with their methods.
 --
 -- Each method adds the prefix to the keys for the owner, and removes it from the keys of the answer. Watches and leases
--- are those of the owner, with keys without the prefix. A namespace holds only its owner and the prefix.
+-- are those of the owner, with keys without the prefix. A namespace consists only of its owner and the prefix.
 
 local check = require "keywatch.support.check"
 local errors = require "keywatch.support.errors"
@@ -165,7 +165,7 @@ end
 
 -- }======
 
--- {====== What is about the whole store ======
+-- {====== Methods about the whole store ======
 
 for _, name in ipairs {
   "leases", "status", "compact", "hash_kv", "lease_grant", "lease_revoke", "lease_keepalive", "lease_keeper",

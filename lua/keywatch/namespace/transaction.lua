@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- transaction: transactions between a namespace and its owner. The caller's tables are copied and not changed.
--- Malformed parts are copied, too, and refused by the owner.
+--- transaction: converts transactions between a namespace and its owner. The caller's tables are copied and not
+-- changed. Malformed parts are copied, too, and refused by the owner.
 
 local check = require "keywatch.support.check"
 local keys = require "keywatch.namespace.keys"

@@ -2,9 +2,8 @@
 --- call: one call of a method that Lua answers, for its handler; or one call of any method, for middleware.
 --
 -- Fields: path, peer (the client's address), common_name (of the certificate that the client has shown, if it was
--- verified; or nil), deadline (a time of keywatch.now, or nil), metadata (values by name),
--- server. After the client has cancelled the call, or the deadline has passed, every method of the call raises
--- "cancelled".
+-- verified; or nil), deadline (a time of keywatch.now, or nil), metadata (values by name), server. After the client has
+-- cancelled the call, or the deadline has passed, every method of the call raises "cancelled".
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -54,7 +53,7 @@ local function open(server, id)
     get_answer = nil,     -- the function given to `resume` or `continue`
     deferral = nil,       -- see `defer`
     is_streaming = false, -- the handler of a stream has begun
-    is_over = false,      -- the client has received the answer, or has cancelled the call
+    has_ended = false,    -- the client has received the answer, or has cancelled the call
     arrived = d.event(),  -- set when messages have arrived; nil after the answer was deferred
     has_room = d.event(), -- set when the client takes messages again; nil after the answer was deferred
   }, call_mt)
@@ -98,9 +97,9 @@ local function encode(how, message)
   return check.call("send", core.encode, how, message)
 end
 
---- Raises "cancelled" if the call is over and no client waits for its answer.
+--- Raises "cancelled" if the call has ended: no client waits for its answer.
 local function check_interest(call)
-  if call.is_over then error(core.new_error("cancelled"), 0) end
+  if call.has_ended then error(core.new_error("cancelled"), 0) end
 end
 
 --- Waits for the next message of the client. Returns its bytes; nil after the last message.
@@ -185,8 +184,8 @@ end
 local function pass(call)
   for _, ware in ipairs(call.server.middleware) do
     if ware.before then
-      local goes_on, err = verdict(ware.before(call))
-      if not goes_on then return false, err end
+      local proceeds, err = verdict(ware.before(call))
+      if not proceeds then return false, err end
     end
   end
   return true
@@ -204,7 +203,7 @@ local function respond(call, response, err)
   end
   local bytes = encode(call.method.response, response)
   if type(bytes) ~= "string" then
-    error(("the answer of %s is a %s, and no string"):format(call.path, type(bytes)), 0)
+    error(("the answer of %s is a %s, not a string"):format(call.path, type(bytes)), 0)
   end
   call.server.object:send(call.id, bytes)
   return true
@@ -257,7 +256,7 @@ end
 -- {====== Deferring ======
 
 --- Defers the answer of a unary call: the handler returns the result of this function, and the call has no task until
--- `resume`. If the call is over before the worker of `resume` runs, the dispatcher calls deferral:give_up(), which must
+-- `resume`. If the call ends before the worker of `resume` runs, the dispatcher calls deferral:give_up(), which must
 -- not wait.
 local function defer(call, deferral)
   call.deferral, call.task, call.arrived, call.has_room = deferral, nil, nil, nil
@@ -277,7 +276,7 @@ end
 
 --- Makes a worker answer a deferred call: get_answer() returns the same as a unary handler.
 local function resume(call, get_answer)
-  if call.is_over then return end
+  if call.has_ended then return end
   call.get_answer = get_answer
   call.worker = worker.start(serve_late, call)
 end
@@ -285,7 +284,7 @@ end
 --- The function of the worker of a continued stream. If the end of keywatch.run cancels the worker, it is restarted.
 local function serve_continued(call)
   local ok, done, err = errors.attempt(call.get_answer)
-  if not ok and driver.is_cancellation(done.err) and not call.is_over then error(done.err, 0) end
+  if not ok and driver.is_cancellation(done.err) and not call.has_ended then error(done.err, 0) end
   conclude(call, ok, done, err)
 end
 
@@ -303,9 +302,9 @@ end
 local function run_after(call, status)
   for _, ware in ipairs(call.server.middleware) do
     if ware.after then
-      local ok, trouble = errors.attempt(ware.after, call, status)
-      if not ok and not driver.is_cancellation(trouble.err) then
-        call.server.failures:line("after %s: %s", call.path, trouble.traceback)
+      local ok, raised = errors.attempt(ware.after, call, status)
+      if not ok and not driver.is_cancellation(raised.err) then
+        call.server.failures:line("after %s: %s", call.path, raised.traceback)
       end
     end
   end

@@ -27,7 +27,7 @@ end
 
 --- Returns the certificate for new connections; nil if everything is closed. A finalizer, or the function for log
 -- lines, may close the server at any time.
-local function present(self)
+local function current(self)
   return not self.is_closed and self.context:certificate() or nil
 end
 
@@ -37,7 +37,7 @@ local function describe(certificate)
     date_of(certificate.not_after))
 end
 
--- {====== Certificates of the server's own making ======
+-- {====== Self-made certificates ======
 
 --- Returns the hosts to which clients connect, each once: those of the addresses with TLS, the announced ones, and the
 -- names of this machine.
@@ -77,7 +77,7 @@ local function why_made(module, cert, key)
   return ("the %s, expires"):format(describe(certificate))
 end
 
---- Writes a new pair. Returns true; or nil and an error.
+--- Writes a new pair of files. Returns true; or nil and an error.
 local function make_files(self, module)
   local ok, text, fault = module.self_sign { hosts = table.concat(self.hosts, ","), years = self.years,
     directory = self.directory }
@@ -124,7 +124,7 @@ end
 local function check_hosts(self)
   for _, host in ipairs(self.directory and self.hosts or {}) do
     if not self.is_closed and not self.context:is_for(host) then
-      self.log.warn("TLS: the certificate in %s is not for %s: remove the file to have another one made",
+      self.log.warn("TLS: the certificate in %s is not for %s: remove it to have a new one made",
         self.directory, host)
     end
   end
@@ -134,8 +134,8 @@ end
 
 -- {====== The log ======
 
---- Returns a warning about the dates of a certificate, and a name for the warning; or nil.
-local function date_trouble(certificate, now)
+--- Returns the name and the text of a warning about the dates of a certificate, or nil.
+local function date_problem(certificate, now)
   local left = certificate.not_after - now
   if certificate.not_before > now then
     return "early", ("is not valid before %s"):format(date_of(certificate.not_before))
@@ -148,9 +148,9 @@ end
 
 --- Warns about the dates of the certificate, once for each problem.
 local function check_dates(self)
-  local certificate = present(self)
+  local certificate = current(self)
   if not certificate then return end
-  local name, text = date_trouble(certificate, os.time())
+  local name, text = date_problem(certificate, os.time())
   local known = name and name .. certificate.not_after
   if known and known ~= self.known_dates then
     self.log.warn("TLS: the certificate of %s %s", certificate.subject, text)
@@ -173,7 +173,7 @@ end
 
 --- Returns the description of the certificate, and whether clients need one.
 function certificates_methods:describe()
-  local certificate = present(self)
+  local certificate = current(self)
   if not certificate then return "closed" end
   return describe(certificate) .. (self.are_clients_checked and "; clients need a certificate" or "")
 end
@@ -182,7 +182,7 @@ end
 
 --- Replaces a self-made certificate that will expire soon. A failure is logged once.
 local function renew(self)
-  local certificate = present(self)
+  local certificate = current(self)
   if not self.directory or not certificate or certificate.not_after - os.time() > RENEWAL then return end
   local _, err = ensure_files(self, (tls.load()))
   local text = err and err.message:gsub("^keywatch: ", "")
@@ -219,7 +219,7 @@ function certificates_methods:start()
   driver.get().attach(self)
 end
 
---- Open connections stay usable. Idempotent.
+--- Stops checking. Open connections stay usable. Idempotent.
 function certificates_methods:close()
   self.is_closed = true
   driver.get().detach(self)
@@ -239,8 +239,8 @@ local function open(given, addresses, advertise, logger)
     years = given.validity_years or 1, -- validity of such a certificate
 
     deadline = driver.get().now() + LOOK_INTERVAL, -- time of the next check
-    known_dates = nil,   -- name of the trouble with the dates that was logged
-    known_failure = nil, -- text of the failure to make a certificate that was logged
+    known_dates = nil,   -- the warning about the dates that was logged last
+    known_failure = nil, -- text of the failure to make a certificate that was logged last
     is_closed = false,
   }, certificates_mt)
   local options, err = {}, nil
@@ -250,8 +250,8 @@ local function open(given, addresses, advertise, logger)
   self.context, err = tls.new("server", options, "serve", "option 'tls'")
   if not self.context then return nil, err end
   if given.client_cert_auth and not given.ca then
-    self.log.warn("TLS: clients may have a certificate of any authority that this system trusts: an own authority, "
-      .. "ca or --trusted-ca-file, keeps others out")
+    self.log.warn("TLS: clients may have a certificate of any authority that this system trusts: to accept only those of "
+      .. "your own authority, set ca or --trusted-ca-file")
   end
   check_hosts(self)
   check_dates(self)

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- compactor: compacts the history of a store from time to time, as etcd does.
 --
---   periodic   History older than `retention` seconds goes. The revision is noted ten times in `retention`, or, if
+--   periodic   History older than `retention` seconds is compacted. The revision is recorded ten times in `retention`, or, if
 --              `retention` is longer than an hour, ten times an hour. The first compaction comes after `retention`;
 --              further ones come every `retention`, or, if `retention` is longer than an hour, every hour.
 --   revision   The last `retention` revisions are kept. Older ones are compacted, every five minutes.
@@ -13,7 +13,7 @@ local driver = require "keywatch.task.driver"
 local log = require "keywatch.support.log"
 
 local HOUR = 3600
-local NOTES = 10 -- in a period
+local NOTES = 10 -- recorded revisions in a period
 local REVISIONS_INTERVAL = 300 -- seconds
 
 local compactor_methods = {}
@@ -52,7 +52,7 @@ function step_in.revision(self, revision, now)
   if to > 0 and to ~= self.last_revision then compact(self, to, now) end
 end
 
---- Returns the seconds between two steps, and how many notes are held.
+--- Returns the seconds between two steps, and the most notes that are held.
 local function plan(mode, retention)
   if mode == "revision" then return REVISIONS_INTERVAL, 0 end
   if retention <= HOUR then return retention / NOTES, NOTES + 1 end
@@ -127,7 +127,7 @@ function compactor_methods:close()
   driver.get().detach(self)
 end
 
---- Returns a compactor that works while the loop turns. Takes what `new` takes.
+--- Returns a compactor that works while the loop turns. Takes the arguments of `new`.
 local function open(...)
   local compactor = new(...)
   driver.get().attach(compactor)

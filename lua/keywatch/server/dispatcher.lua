@@ -29,7 +29,7 @@ end
 --- Ends a call whose client has received the answer, or has cancelled the call. `status` is gRPC's.
 local function finish(server, known, status)
   server.calls[known.id] = nil
-  known.is_over = true
+  known.has_ended = true
   if known.task then known.task:cancel() end
   if known.worker then known.worker:stop(true) end
   local deferral = known.deferral

@@ -12,7 +12,7 @@ local LONGEST = 4096 -- bytes of a line: a text may quote what a client has sent
 local limit_methods = {}
 local limit_mt = { __index = limit_methods }
 
---- Returns a limit for lines of a logger, of one level unless a line says another. `summary` is the format of the line
+--- Returns a limit for lines of a logger, of this level, except those of `line_at`. `summary` is the format of the line
 -- with the number of skipped lines.
 local function new(logger, level, summary)
   return setmetatable({

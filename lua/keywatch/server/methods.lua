@@ -4,6 +4,7 @@
 --
 -- A method is { handler =, is_stream =, takes_one =, request =, response =, max_bytes =, max_fields = }. `request` and
 -- `response` say how messages are decoded and encoded: by the name of a message, by a function, or, if nil, not at all.
+-- `takes_one`: the client of a stream sends only one request.
 -- `max_bytes` and `max_fields` are the limits for each request: the core refuses a longer one before it has arrived
 -- completely, and a message with more fields and list items is not decoded.
 
@@ -33,7 +34,7 @@ local MIDDLEWARE_FIELDS = { before = "function", after = "function" }
 
 --- Returns a method from the user's definition: a function, or a table.
 local function read_method(name, given)
-  if type(name) ~= "string" then check.misuse("mount: methods are by name") end
+  if type(name) ~= "string" then check.misuse("mount: the key of a method must be its name, a string") end
   if type(given) == "function" then given = { handler = given } end
   if type(given) ~= "table" or given.handler == nil then
     check.misuse("mount: %s must be a function, or a table with a function 'handler'", name)

@@ -10,11 +10,11 @@ local log = require "keywatch.support.log"
 local log_limit = require "keywatch.server.log_limit"
 local trouble = require "keywatch.server.trouble"
 
-local SLOW = 100 -- milliseconds; as KW_SLOW_MS in csrc/rpc/notes.h
+local SLOW = 100 -- milliseconds; equal to KW_SLOW_MS in csrc/rpc/notes.h
 local NAMES = {} -- of gRPC's statuses, by number
 for name, number in pairs(grpc_status) do NAMES[number] = name end
 
---- Returns a request in words. The path is empty if the request had none, or if memory was short for it.
+--- Returns a request in words. The path is empty if the request had none, or if there was no memory for it.
 local function request_of(path, remote)
   if path == "" then return ("a request from %s"):format(remote) end
   return ("request %s from %s"):format(log.quote(path), remote)
@@ -41,7 +41,7 @@ function lines.slow(remote, path, status, _, ms)
 end
 
 function lines.lost(_, _, _, _, n)
-  return ("%d notes were lost here: more came than are held"):format(n)
+  return ("%d notes were lost: more arrived than the queue holds"):format(n)
 end
 
 --- Logs all waiting notes.
@@ -62,7 +62,7 @@ local function drain(server)
   end
 end
 
---- Lets the core take all notes, if the level is debug.
+--- Makes the limits for log lines. If the level is debug, makes the core take all notes.
 local function start(server)
   server.rejections = log_limit.new(server.log, "warn", "further rejected connections: %d")
   server.failures = log_limit.new(server.log, "error", "further failures of handlers: %d")

@@ -52,8 +52,8 @@ local function check_log(opts)
   check.misuse("serve: a function cannot go to another thread: serve without 'thread', or without 'on_log'")
 end
 
---- Raises unless there is an open store; with `thread`, raises if there is a store, which only the thread that has
--- opened it can use.
+--- Raises unless there is an open store, or if there is the option `open`. With `thread`, raises only if there is a
+-- store, which only the thread that has opened it can use.
 local function check_store(opts)
   if opts.thread then
     if not opts.store then return end

@@ -23,7 +23,7 @@ local turns = require "keywatch.store.turns"
 local RAFT_TERM = 2   -- that of a new etcd with one member
 local STALL_SECONDS = 60 -- without progress of the reader, after which a snapshot is ended
 local GRACE, MOST_GRACE = 5, 1e9 -- seconds
-local LAST_WORDS = 0.5 -- seconds for the last frames, which tell clients that the grace is over
+local LAST_FRAMES = 0.5 -- seconds after the grace, in which the last frames are sent to clients
 
 local server_methods, server_mt = check.class "keywatch.server"
 
@@ -72,7 +72,7 @@ function server_methods:shutdown(grace)
   self.object:drain(grace, d.now())
   self.gone = self.gone or d.event()
   if self.is_closed then return true end -- making the event may have run a finalizer that closed the server
-  local seconds = grace + LAST_WORDS
+  local seconds = grace + LAST_FRAMES
   d.shield(seconds, self.gone.wait, self.gone, seconds)
   return self:close()
 end
@@ -91,7 +91,8 @@ function server_methods:mount(service, given)
 end
 
 --- Adds middleware around every call of every service: { before = function(call), after = function(call, status) }. If
--- `before` raises an error, or returns nil and an error, the call fails with the error.
+-- `before` raises an error, or returns nil and an error, the call fails with the error; if it returns false, the call
+-- is refused.
 function server_methods:use(middleware)
   check.argument(type(middleware) == "table", 1, "use", "table", middleware)
   check_open(self, "use")
@@ -138,8 +139,8 @@ local function new(opts, ids, object, parts)
     compactor = nil,
     log = parts.log,
     has_notes = false, -- the core takes all notes, for the debug log
-    rejections = nil,  -- log lines of a limited rate, see notes.lua
-    failures = nil,    -- the same for handlers and middleware that raise
+    rejections = nil,  -- the limit for log lines about rejected connections, see notes.lua
+    failures = nil,    -- the limit for log lines about handlers and middleware that raise
     trouble = nil,     -- current problems, see trouble.lua
 
     name = opts.name,
@@ -186,7 +187,7 @@ local function open(opts, addresses, parts)
 end
 
 --- Serves a store. The server listens when this returns. It answers while the loop turns; with `thread`, a thread turns
--- its own loop.
+-- its own loop. Returns the server, or nil and an error.
 local function serve(opts)
   local addresses
   opts, addresses = options.read(opts)

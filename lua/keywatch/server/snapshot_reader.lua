@@ -16,7 +16,7 @@ local readers_of = setmetatable({}, { __mode = "k" }) -- sets of readers, by sto
 local reader_methods = {}
 local reader_mt = { __index = reader_methods }
 
---- Notes that the client has taken this many bytes; 0 when it can begin to read.
+--- Counts bytes that the client has taken. Called with 0 when the client can begin to read.
 function reader_methods:note(bytes)
   local now = driver.get().now()
   self.taken = self.taken + bytes

@@ -134,7 +134,7 @@ end
 local function failed_start(thread)
   if not thread:has_ended() then
     thread:abandon()
-    return failure(("it does not start within %d seconds"):format(START_SECONDS))
+    return failure(("it has not started within %d seconds"):format(START_SECONDS))
   end
   local _, text = thread:join()
   thread:close()

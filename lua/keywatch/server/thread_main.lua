@@ -75,10 +75,10 @@ local function main()
   local opts = literal.read(thread:text())
   if opts.is_interpreted then jit.off() end
   compat.collect_in_steps()
-  local ok, trouble = errors.attempt(driver.get().run, serve, thread, opts)
+  local ok, raised = errors.attempt(driver.get().run, serve, thread, opts)
   if ok then return end
-  log.error("a server's thread has failed: %s", trouble.traceback)
-  error(errors.text_of(trouble.err), 0)
+  log.error("a server's thread has failed: %s", raised.traceback)
+  error(errors.text_of(raised.err), 0)
 end
 
 return { main = main }

@@ -8,7 +8,7 @@
 local driver = require "keywatch.task.driver"
 local log_limit = require "keywatch.server.log_limit"
 
-local CALM = 5 -- the lack is over after so many seconds without a failed attempt to accept a connection
+local CALM = 5 -- seconds without a failed attempt to accept a connection, after which the lack has ended
 
 --- The lines for a new alarm: functions of the store's status, by alarm.
 local BEGINS = {
@@ -37,7 +37,7 @@ local function compare_alarms(server, status)
     if not before[name] then server.trouble.lines:line_at("warn", "alarm %s", BEGINS[name](status)) end
   end
   for name in pairs(before) do
-    if not now[name] then server.trouble.lines:line_at("info", "alarm %s is over", WIRE_NAMES[name]) end
+    if not now[name] then server.trouble.lines:line_at("info", "alarm %s has ended", WIRE_NAMES[name]) end
   end
 end
 
@@ -58,7 +58,7 @@ end
 
 -- {====== Accepting ======
 
---- Notes that connections cannot be accepted, and why.
+--- Records that connections cannot be accepted, and why.
 local function lack(server, why)
   local trouble = server.trouble
   trouble.calm_at = driver.get().now() + CALM
@@ -67,7 +67,7 @@ local function lack(server, why)
   server.trouble.lines:line_at("warn", "connections cannot be accepted, and wait: %s: see ulimit -n", why)
 end
 
---- Ends a lack that is over. Returns the seconds until it may be over; nil if there is none.
+--- Ends a lack of descriptors after CALM seconds. Returns the seconds until then; nil if there is no lack.
 local function poll(server)
   local trouble = server.trouble
   if not trouble.lack then return nil end
@@ -87,7 +87,7 @@ local function start(server)
     is_serving = true,
     changed = driver.get().event(),
     lack = nil,    -- why connections cannot be accepted
-    calm_at = nil, -- when the lack is over, unless another attempt fails
+    calm_at = nil, -- when the lack ends, unless another attempt fails
     lines = log_limit.new(server.log, "warn", "log lines about alarms and descriptors left out: %d"),
   }
 end

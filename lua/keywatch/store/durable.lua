@@ -28,13 +28,13 @@ local function read_all(store, on_progress)
   return store
 end
 
---- Ends a failed open: raises with the line that called keywatch.
+--- Returns nil and the error of a failed open. Its field `where` is the line that called keywatch.
 local function fail_open(err)
   err.where = check.where()
   return nil, err
 end
 
---- Opens a store of the core. Raises at the caller's line.
+--- Opens a store of the core. Returns it, or nil and an error. Misuse is raised at the line that called keywatch.
 local function open_core(opts)
   local store, err = check.call("open", core.open, opts)
   return store, err
@@ -43,7 +43,7 @@ end
 --- Opens a store, in memory or on a disk. Returns it, or nil and an error.
 local function open(opts)
   local own, on_progress = opts, nil
-  if type(opts) == "table" and rawget(opts, "on_progress") ~= nil then -- which the core does not know
+  if type(opts) == "table" and rawget(opts, "on_progress") ~= nil then -- unknown to the core
     check.some(opts, "open", { on_progress = "function" })
     own, on_progress = check.copy(opts, "on_progress"), opts.on_progress
   end
@@ -69,8 +69,8 @@ local poller_mt = { __index = poller_methods }
 local get_poller = poller.of_stores(function(store)
   return setmetatable({
     store = store,
-    writers = {}, -- tasks that wait, from index first to last: { ticket =, is_settled =, failure = error or nil,
-                  -- settled = driver event }. Their tickets rise.
+    writers = {}, -- waiting tasks, from index first to last, by ascending ticket: { ticket =, is_settled =,
+                  -- failure = error or nil, settled = driver event }
     first = 1,
     last = 0,
   }, poller_mt)
@@ -109,7 +109,7 @@ local function await_settled(writer)
   while not writer.is_settled do writer.settled:wait() end
 end
 
---- Parks the task until the ticket is settled. Returns nil; or the error if its writes are not durable.
+--- Parks the task until the ticket is settled. Returns nil if its writes are durable, otherwise an error.
 function poller_methods:wait(ticket)
   local writer = { ticket = ticket, is_settled = false, failure = nil, settled = driver.get().event() }
   poller.enter(self)
@@ -121,7 +121,7 @@ function poller_methods:wait(ticket)
   return writer.failure
 end
 
---- Waits until the ticket is settled. Returns nil; or the error if its writes are not durable, and never will be.
+--- Waits until the ticket is settled. Returns nil if its writes are durable, otherwise an error.
 local function await(store, ticket)
   if driver.can_park() then return get_poller(store):wait(ticket) end
   local _, err = store:wait(ticket)
@@ -130,9 +130,9 @@ end
 
 -- }======
 
-local IN_DOUBT = { cancelled = true, closed = true, storage = true } -- after any other error nothing was changed
+local IN_DOUBT = { cancelled = true, closed = true, storage = true } -- codes; after any other error nothing was changed
 
---- Returns the error of a write that was applied. It has maybe_done if the write may be durable, or become so.
+--- Sets maybe_done in the error of an applied write that may be durable, or may become durable. Returns the error.
 local function mark_maybe_done(err)
   if type(err) == "table" and IN_DOUBT[err.code] then err.maybe_done = true end
   return err
@@ -173,14 +173,14 @@ function methods.defragment(store, opts)
   return store:defragmented()
 end
 
---- Returns the error of a compaction some of whose steps were not done. Its first step may be durable.
+--- Returns the error of a compaction that was not completed. It has maybe_done if the first step may be durable.
 local function incomplete(result, err)
   err.maybe_done = result ~= nil or nil
   return err
 end
 
---- Compacts the history. With `physical` it returns after all steps of the compaction were done, and those of an
--- earlier one.
+--- Compacts the history. With `physical` it returns after all steps of this compaction and of earlier ones were done,
+-- or when the disk has no space for them: they are then done later.
 function methods.compact(store, revision, opts)
   if type(opts) ~= "table" or not opts.physical then return compact(store, revision, opts) end
   local result, err = compact(store, revision, opts)

@@ -2,8 +2,8 @@
 --- keeper: renews the leases of a store in this process, see kept.lua. It is a poller, attached to the driver while it
 -- has a lease.
 --
--- The store reports the end of a lease by a tag, which the keeper has given to the lease. Renewals are due by the clock
--- of the driver, also in a store with a manual clock. The driver in virtual time moves both clocks, see
+-- The store reports the end of a lease by a tag, which the keeper has given to the lease. Renewals use the clock of the
+-- driver, also in a store with a manual clock. The driver in virtual time moves both clocks, see
 -- driver/virtual.lua.
 --
 -- The driver references the keeper, and the keeper references the store only weakly: a program that drops a store drops
@@ -20,7 +20,7 @@ local RETRY = 0.1 -- seconds after a failed renewal
 local EXPIRED, REVOKED, GONE = "it has expired", "it was revoked", "it has expired, or was revoked"
 local CLOSED, INHERITED = "the store is closed", "the parent process keeps it"
 
-local last_tag = 0 -- of all keepers: a store may report the end of a lease that an earlier keeper has given a tag
+local last_tag = 0 -- of all keepers: a store may report the end of a lease that an earlier keeper has tagged
 
 local keeper_methods = {}
 local keeper_mt = { __index = keeper_methods }
@@ -32,7 +32,7 @@ local function new(store)
     held = setmetatable({ store }, weak_mt), -- [1]: the store, until it is collected
     by_id = {},
     by_tag = {},
-    due = timers.new(), -- of the next renewals
+    due = timers.new(), -- timers of the next renewals
   }, keeper_mt)
 end
 
@@ -62,7 +62,7 @@ local function forget(self, kept)
   return true
 end
 
---- Stops renewing. See kept.lua.
+--- Stops renewing a lease. See kept.lua.
 function keeper_methods:drop(kept)
   local store = self.held[1]
   if forget(self, kept) and store then pcall(store.tag_lease, store, kept.id, 0) end -- the store may be closed
@@ -106,7 +106,7 @@ function keeper_methods:keep(id)
   local timer = self.due:add(now, kept)
   poller.enter(self, store)
   kept.tag, kept.timer, self.by_id[id], self.by_tag[tag] = tag, timer, kept, kept
-  local is_tagged, err = pcall(store.tag_lease, store, id, tag) -- raises in the middle of the store's calls
+  local is_tagged, err = pcall(store.tag_lease, store, id, tag) -- raises inside of another call of the store
   if not is_tagged then
     forget(self, kept)
     error(err, 0)
@@ -120,14 +120,15 @@ end
 
 -- {====== The poller ======
 
---- In the child after a fork: a store on a disk belongs to the parent, and so do its leases.
+--- In the child after a fork: the leases of a store on a disk are lost, since they belong to the parent.
 function keeper_methods:after_fork()
   local store = self.held[1]
   if store and store.set_bell then kept_leases.lose_all(self, INHERITED) end
   self.pid = core.pid()
 end
 
---- Takes the ends of leases, and notices the end of the store. Returns the results of store:run_due, or false.
+--- Takes the ends of leases. Returns the results of store:run_due: false if the store is closed. Returns nil if the
+-- store was collected, or no lease is kept.
 function keeper_methods:look()
   if self.pid and self.pid ~= core.pid() then self:after_fork() end
   local store = self.held[1]
@@ -158,7 +159,7 @@ function keeper_methods:poll()
   return seconds, is_pending
 end
 
---- Checks whether a lease is lost. See kept.lua. Renews the leases that are due, as the loop may not turn.
+--- Checks whether a lease is lost. See kept.lua. Renews the leases that are due: the loop may not be turning.
 function keeper_methods:check()
   self:poll()
 end

@@ -25,9 +25,9 @@ local function new(owner, id, ttl)
     owner = owner,
     id = id,
     ttl = ttl, -- in seconds, as granted; nil for a lease by its id
-    since = nil,    -- the time from which it certainly lives for `ttl`; nil if not known
-    reference = nil,     -- on the kept lease, see kept.lua; nil if the lease was never kept
-    sentinel = nil, -- gives up the reference when it is collected
+    since = nil,    -- a time from which it certainly lives for `ttl`; nil if not known
+    reference = nil,     -- to the kept lease, see kept.lua; nil if the lease was never kept
+    sentinel = nil, -- releases the reference when it is collected
     ended = nil,    -- driver event: set when the lease is lost, or orphaned
   }, lease_mt)
 end
@@ -59,10 +59,10 @@ end
 --- Returns the kept lease of a lease object; or nil if the lease is not kept.
 local function kept_of(lease)
   local reference = lease.reference
-  return reference and not reference.is_over and reference.kept or nil
+  return reference and not reference.is_released and reference.kept or nil
 end
 
---- Notes that a lease does not exist: if it is kept, it is lost.
+--- Called when a lease does not exist: if it is kept, it is lost.
 local function note_gone(lease)
   local kept = kept_of(lease)
   if kept then kept.keeper:lose(kept, "it has expired, or was revoked") end
@@ -109,7 +109,7 @@ function lease_methods:keep()
   repeat
     kept = check.call("keep", keeper.keep, keeper, self.id, self.since, self.ttl)
     reference, sentinel = kept:refer(self.ended)
-  until kept.err or keeper:find(self.id) == kept -- else a finalizer has given up the last reference of another object
+  until kept.err or keeper:find(self.id) == kept -- else a finalizer has released the last reference
   self.reference, self.sentinel = reference, sentinel
   return self
 end
@@ -119,8 +119,8 @@ end
 local function outcome(lease)
   local reference = lease.reference
   local kept = reference.kept
-  if reference.is_over then
-    return true, nil, errors.new("closed", "keywatch: the lease is not kept any more: lease:orphan() was called")
+  if reference.is_released then
+    return true, nil, errors.new("closed", "keywatch: the lease is no longer kept: lease:orphan() was called")
   end
   if not kept.err then kept.keeper:check(kept) end
   if kept.err then return true, kept.err end
@@ -142,9 +142,9 @@ function lease_methods:wait_lost(timeout)
   local deadline = timeout and d.now() + timeout
   if timeout and timeout <= 0 and kept_of(self) then self.reference.kept.keeper:look() end
   while true do
-    local is_over, lost, err = outcome(self)
+    local has_ended, lost, err = outcome(self)
     if lost then return lost end
-    if is_over then return nil, err end
+    if has_ended then return nil, err end
     if not self.ended:wait(deadline and deadline - d.now()) then return nil, core.new_error("timeout") end
   end
 end
@@ -190,8 +190,8 @@ lease_mt.__select = { -- see task/selection.lua
 
 -- {====== Revoking ======
 
---- Returns the kept lease to be notified of a revocation, or nil: also one that another object keeps. A store reports
--- the end of its leases itself.
+--- Returns the kept lease to which a revocation is reported, or nil. Another object may have kept it; except in a
+-- store, which reports the end of its leases itself.
 local function find_kept(lease)
   local kept, owner = kept_of(lease), lease.owner
   if kept or type(owner) == "userdata" then return kept end
@@ -211,7 +211,8 @@ local function finish_revoke(kept, ok, revoked, err)
   return revoked
 end
 
---- Ends the lease and deletes its keys, in one revision. If that fails, a kept lease is still kept.
+--- Ends the lease and deletes its keys, in one revision. If that fails, a kept lease is still kept, unless it does not
+-- exist.
 function lease_methods:revoke(opts)
   local kept = find_kept(self)
   if kept then kept.revoking = kept.revoking + 1 end

@@ -10,8 +10,8 @@ local core = require "keywatch.core"
 local errors = require "keywatch.support.errors"
 local key_order = require "keywatch.support.key_order"
 
-local DEFAULT_PAGE = 1000 -- kvs: a large range is read quickly, and no page takes long
-local MAX_MOVES = 3 -- re-reads because of another connection, without a new kv in between
+local DEFAULT_PAGE = 1000 -- kvs in a page: a large range is read quickly, and no page takes long
+local MAX_MOVES = 3 -- re-reads after a change of the connection, without a new kv in between
 local MOVED = "keywatch: the connection was lost too often while pages were read"
 local REST = {} -- internal option of `range` for `each`: a client's state between two pages
 
@@ -23,13 +23,13 @@ local function fixed_end(key, opts)
   return key_order.prefix_end(key)
 end
 
---- Raises if there is an option of `range` that `each` does not have.
+--- Raises if an option of `range` is given that `each` does not have.
 local function refuse(opts, name)
   if opts[name] == nil then return end
   check.misuse("each: there is no option '%s': pages come in the order of keys", name)
 end
 
---- Reads a page. A usage error names `each`.
+--- Reads a page. Errors of misuse name `each`.
 local function range(owner, key, opts)
   local ok, result, err = pcall(owner.range, owner, key, opts)
   if ok then return result, err end
@@ -38,8 +38,8 @@ end
 
 --- Returns the iterator. It raises the error of a page, and may then be called again, for the same page.
 -- before_page, if given, is called before every page except the first, and may raise. With is_late the first page is
--- read when the iterator is first called, and not before. `raise` raises errors; if nil, as they are. `rest` is that of
--- a client's range, see client/range_stream.lua, and the option REST of all pages; nil if the owner has no connection.
+-- read at the first call of the iterator. `raise(err, level)` raises errors; nil: `error`. `rest` is the value of the
+-- option REST for all pages, see client/range_stream.lua; nil if the owner has no connection.
 local function iterate(owner, key, opts, before_page, is_late, raise, rest)
   opts, raise = check.copy(opts), raise or error
   opts[REST] = rest
@@ -50,8 +50,8 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
   opts.page = nil
 
   local kvs, n, at, more = {}, 0, 0, true
-  local seen = { n = 0, crc = 0 } -- the read kvs: their number and checksum
-  local expected, moves = nil, 0 -- during a re-read: the expected `seen`; and the number of re-reads
+  local seen = { n = 0, crc = 0 } -- number and checksum of the kvs that were read
+  local expected, moves = nil, 0 -- during a re-read: the expected `seen`; the number of re-reads
 
   --- Reads the next page. If the page is too large for a client, reads a smaller one.
   local function read()
@@ -76,13 +76,13 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
     opts.prefix, opts.from_key, opts.range_end = prefix, from_key, range_end
   end
 
-  --- Adds kvs of the present page to `seen`.
+  --- Adds kvs of the current page to `seen`.
   local function account(from, to)
     if from > to then return end
     seen.n, seen.crc = seen.n + to - from + 1, core.kvs_crc(rest.message, from, to, seen.crc)
   end
 
-  --- Adds the kvs of the present page to `seen`, and skips those that were returned before.
+  --- Adds the kvs of the current page to `seen`, and skips those that were returned before.
   local function compare()
     local skipped = expected and math.min(n, expected.n - seen.n) or 0
     account(1, skipped)
@@ -98,7 +98,7 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
     if at < n then moves = 0 end
   end
 
-  --- Begins to read the pages again if the present one has arrived over another connection. Returns true then.
+  --- If the current page has arrived over another connection, begins to read all pages again and returns true.
   local function has_moved()
     if rest.is_of_other_cluster then raise(core.new_error("cluster_changed"), 0) end
     if not rest:take_move() or seen.n == 0 then return false end
@@ -109,7 +109,7 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
     raise(errors.new("unavailable", MOVED), 0)
   end
 
-  --- Makes the next page the present one. Raises if the server's answer would make the iteration endless.
+  --- Makes the next page the current one. Raises if the server's answer would make the iteration endless.
   local function turn_page()
     local result = read()
     if rest and has_moved() then return end
@@ -125,7 +125,7 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
     if rest and rest.message then compare() end -- otherwise the owner is not a client
   end
 
-  if not is_late then turn_page() end -- now, so that usage errors are raised now
+  if not is_late then turn_page() end -- now, so that misuse is raised now
 
   return function()
     while at == n and more do
@@ -137,7 +137,7 @@ local function iterate(owner, key, opts, before_page, is_late, raise, rest)
   end
 end
 
---- Returns a new rest for the pages of an owner over a client; otherwise nil.
+--- Returns a new value of the option REST if the owner is a client, or is based on one; otherwise nil.
 local function new_rest(owner)
   local mt = getmetatable(owner)
   while mt.__base do

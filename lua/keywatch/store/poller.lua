@@ -9,14 +9,14 @@ local driver = require "keywatch.task.driver"
 
 local poller = {}
 
---- In the child after a fork: a store on a disk belongs to the parent, and so do its waiters.
+--- In the child after a fork: detaches the poller of a store on a disk. The store and its waiters belong to the parent.
 local function after_fork(one)
   if one.store.set_bell then driver.get().detach(one) end
 end
 
 --- Returns a function that returns the poller of a store. make(store) makes the poller at its first use.
 function poller.of_stores(make)
-  local pollers = setmetatable({}, { __mode = "kv" }) -- by store; the driver holds the attached ones
+  local pollers = setmetatable({}, { __mode = "kv" }) -- by store; the driver references attached pollers
   return function(store)
     local one = pollers[store]
     if not one then
@@ -29,12 +29,12 @@ function poller.of_stores(make)
   end
 end
 
---- Counts a waiter. Raises if the store belongs to the parent process. `store` must be given if the poller does not
--- hold its store.
+--- Counts a waiter. Raises if the store belongs to the parent process. `store` must be given if the poller has no
+-- field `store`.
 function poller.enter(one, store)
   if one.pid ~= core.pid() then
     (store or one.store):status() -- raises in that case
-    driver.get().enter() -- has the poller forget the waiters of the parent before this one is counted
+    driver.get().enter() -- calls after_fork of the poller, before this waiter is counted
     one.pid = core.pid()
   end
   if one.count == 0 then driver.get().attach(one) end

@@ -3,10 +3,10 @@
 -- servers and watches run. Outside of a task the call is made in one piece.
 --
 -- A call is tried first with the work of one turn, which is enough for nearly every call. A range that needs more, or a
--- transaction that only reads, is read at one revision, whatever is written during that. A list of leases has no
+-- transaction that only reads, is read at one revision, even if other tasks write during that. A list of leases has no
 -- revision, see csrc/store/lease_read.h. A write that needs more keeps the store busy: reads see the
 -- state before it, and the writes of other tasks wait in the order of their calls. Waiting requests of clients are in
--- the same queue, see csrc/bind/lua_write.h: the first write goes first. A long write continues if its task is
+-- the same order, see csrc/bind/lua_write.h. A long write continues if its task is
 -- cancelled: it is committed, unless it fails or the store is closed before its end.
 --
 -- `queue` is a poller, attached to the driver while a task waits or a long write of a task is running: its polls step
@@ -18,7 +18,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local poller = require "keywatch.store.poller"
 
-local MAX_RESTARTS = 3 -- of a read whose revision was compacted: then it is read in one piece
+local MAX_RESTARTS = 3 -- of a read whose revision was compacted; after them it is read in one piece
 local PAUSE = 0.01     -- seconds between two checks of a compaction that waits
 
 local methods = core.store_methods
@@ -73,10 +73,11 @@ local waiting = setmetatable({}, { __mode = "k" }) -- by store: the queue, while
 local get_queue = poller.of_stores(function(store)
   return setmetatable({
     store = store,
-    waiters = {}, -- from index first to last, with holes: { queue =, place =, number =, task =, event =, is_closed = }
+    waiters = {}, -- from index first to last, with holes: { queue =, index =, number = (see lua_write.h), task =,
+                  -- event =, is_closed = (the store) }
     first = 1,
     last = 0,
-    owners = {},  -- tasks whose long writes have not ended, or did since the last poll: { write =, event = }
+    owners = {},  -- tasks whose long writes have not ended, or have ended since the last poll: { write =, event = }
   }, queue_mt)
 end)
 
@@ -88,7 +89,7 @@ function queue_methods:after_fork()
   driver.get().detach(self)
 end
 
---- Returns the number of the first waiter; or 0, which comes before all numbers.
+--- Returns the number of the first waiter; 0, which is lower than all numbers, if no task waits.
 local function first_number(self)
   local first = self.waiters[self.first]
   return first and first.number or 0
@@ -97,8 +98,8 @@ end
 --- Removes a waiter from its queue. Returns false if the waiter is no longer there.
 local function remove(waiter)
   local self = waiter.queue
-  if self.waiters[waiter.place] ~= waiter then return false end -- after a fork
-  self.waiters[waiter.place] = nil
+  if self.waiters[waiter.index] ~= waiter then return false end -- after a fork
+  self.waiters[waiter.index] = nil
   while self.first <= self.last and not self.waiters[self.first] do self.first = self.first + 1 end
   if self.first > self.last then waiting[self.store] = nil end
   set_first_task(self.store, first_number(self))
@@ -106,8 +107,8 @@ local function remove(waiter)
   return true
 end
 
---- Wakes the first waiting task. That task wakes the next one when it leaves the queue. A task that is
--- done cannot leave the queue, if its code never runs again: its waiter is removed.
+--- Wakes the first waiting task. That task wakes the next one when it leaves the queue. Waiters of tasks that are done,
+-- and whose code may never run again, are removed.
 local function wake_first(self)
   local first = self.waiters[self.first]
   while first and first.task.state == "done" do
@@ -126,7 +127,7 @@ end
 function queue_methods:poll()
   local store, owners = self.store, self.owners
   local seconds, is_pending = store:run_due()
-  set_first_task(store, first_number(self)) -- an error may have occurred between this and a change of the waiters
+  set_first_task(store, first_number(self)) -- again: an error may have prevented it after a change of the waiters
   for i = #owners, 1, -1 do
     local owner = owners[i]
     if owner.write:has_ended() then
@@ -144,7 +145,7 @@ end
 local function await_first(self, waiter)
   local store = self.store
   while true do
-    if self.first == waiter.place then
+    if self.first == waiter.index then
       waiter.is_closed = store:run_due() == false
       if waiter.is_closed or not must_wait(store, waiter.number) then return end
     end
@@ -152,15 +153,15 @@ local function await_first(self, waiter)
   end
 end
 
---- Waits for the turn of this task. Returns the task's number in the queue; or false if the store is closed. With that
--- number a task that has just had its turn returns to the front.
+--- Waits for the turn of this task. Returns the task's number in the queue; or false if the store is closed. Called
+-- again with that number, the task waits at the front of the queue.
 function queue_methods:wait(number)
   local d = driver.get()
-  local waiter = { queue = self, place = nil, number = 0, task = d.current(), event = d.event(), is_closed = false }
+  local waiter = { queue = self, index = nil, number = 0, task = d.current(), event = d.event(), is_closed = false }
   poller.enter(self)
   if number then self.first = self.first - 1 else self.last = self.last + 1 end
-  waiter.place = number and self.first or self.last
-  self.waiters[waiter.place], waiting[self.store] = waiter, self
+  waiter.index = number and self.first or self.last
+  self.waiters[waiter.index], waiting[self.store] = waiter, self
   waiter.number = number or take_number(self.store)
   set_first_task(self.store, first_number(self))
   local ok, err = driver.protect(leave, waiter, await_first, self, waiter)
@@ -169,8 +170,8 @@ function queue_methods:wait(number)
   return not waiter.is_closed and waiter.number
 end
 
---- In a task, waits while a long write is running, and while others wait for that. Returns false if the store was
--- closed during the wait.
+--- In a task, waits while a long write is running, or earlier writes wait. Returns false if the store was closed during
+-- the wait.
 local function await_turn(store)
   if not waiting[store] and not must_wait(store) or not driver.can_park() then return true end
   return get_queue(store):wait()
@@ -180,8 +181,8 @@ end
 
 -- {====== Long writes ======
 
---- Takes the results of a long write that has ended. A write that has turned out to only read is read in turns. Returns
--- false and true if its revision was compacted in between: the call must be repeated.
+--- Takes the results of a long write that has ended. If the write only reads, it is read in turns here. Returns false
+-- and true if its revision was compacted during that: the call must be repeated.
 local function take_results(store, write)
   while true do
     local result, err, ticket = take(store, write)
@@ -209,8 +210,8 @@ function queue_methods:await_end(write)
   return result, err, ticket
 end
 
---- Waits for the turn of this task, until the step before its call has begun no long write. Returns false if the store
--- is closed.
+--- Waits for the turn of this task. Waits again if the step of the store before the call has begun a long write, the
+-- expiry of a lease. Returns false if the store is closed.
 local function await_prepared(store)
   local number
   repeat
@@ -224,7 +225,7 @@ end
 local function waiting_method(name)
   local method = methods[name]
   return function(store, ...)
-    local has_to_wait = waiting[store] or prepare(store) -- false for another object, which the method refuses
+    local has_to_wait = waiting[store] or prepare(store) -- false if not a store: the method refuses it
     if has_to_wait and driver.can_park() and not await_prepared(store) then
       return nil, core.new_error("closed")
     end
@@ -233,27 +234,27 @@ local function waiting_method(name)
 end
 
 local put = waiting_method "put"
-local are_expected = false -- long writes
+local expects_long_writes = false
 
---- Lets puts of stores in memory wait for long writes, too. Called before the first long write, and before a server or
+--- Makes puts of stores in memory wait for long writes, too. Called before the first long write, and before a server or
 -- a lease, whose expiry may cause one. Until then a put is the core's, without extra cost.
 local function expect_long_writes()
-  methods.put, are_expected = put, true
+  methods.put, expects_long_writes = put, true
 end
 
---- True if a call of a store must wait before it is tried. The call itself refuses other objects.
+--- True if a call of a store must wait before it is tried. An object of another class is refused by the call itself.
 local function is_behind(store)
-  return waiting[store] or are_expected and must_wait(store)
+  return waiting[store] or expects_long_writes and must_wait(store)
 end
 
---- Makes a long call of a task that only reads. Returns its results; or false if its revision was compacted.
+--- Makes a long call that only reads, in a task. Returns its results; or false if its revision was compacted.
 local function read_in_turns(begin, store, ...)
   local read, err = begin(store, ...)
   if not read then return nil, err end
   return take_results(store, read)
 end
 
---- Makes a long call of a task in turns. With `is_tried` it was tried, and the store is not busy.
+--- Makes a long call in turns, in a task. With `is_tried` it was tried, and the store is not busy.
 local function call_in_turns(name, is_tried, store, ...)
   local try, begin = methods["try_" .. name], methods["begin_" .. name]
   while true do
@@ -272,14 +273,14 @@ local function call_in_turns(name, is_tried, store, ...)
   end
 end
 
---- Returns the results of a method of the core, without an error and a ticket that are nil: LuaJIT's assert would raise
--- such a ticket, and not the error.
+--- Returns the results of a method of the core, without trailing nils: LuaJIT's assert raises its last argument, which
+-- must be the error.
 local function give(result, err, ticket)
   if ticket then return result, err, ticket end
   return check.results(result, err)
 end
 
---- Installs a method whose calls may be long. A call that only reads is tried without waiting for others.
+--- Installs a method whose calls may be long. A call that only reads does not wait for writes.
 local function install_long(name)
   local in_one_piece, try, try_read = methods[name], methods["try_" .. name], methods["try_read_" .. name]
   local begin = methods["begin_" .. name]
@@ -316,7 +317,7 @@ end
 
 local describe_lease, open_leases, list_more = methods.describe_lease, methods.open_leases, methods.list_more
 
---- Makes a list that was opened, in turns if this is a task. Returns the list, or nil and an error; and a ticket.
+--- Reads an opened list, in turns if this is a task. Returns the list, or nil and an error; and a ticket.
 local function list_all(store, read)
   local list, is_whole = {}, false
   while true do
@@ -327,7 +328,7 @@ local function list_all(store, read)
   end
 end
 
---- Makes a list that was opened, and closes it, also if the task is cancelled.
+--- Reads an opened list, and closes it, even if the task is cancelled.
 local function make_list(store, read)
   local ok, list, err, ticket = pcall(list_all, store, read)
   read:close()
@@ -355,7 +356,7 @@ end
 
 local compact = waiting_method "compact"
 
---- Compacts the history. With `physical`, all records that it removes are gone.
+--- Compacts the history. With `physical`, returns after all compacted records were removed.
 function methods.compact(store, revision, opts)
   local is_long = type(opts) == "table" and opts.physical == true and driver.can_park()
   local result, err, ticket = compact(store, revision, is_long and check.copy(opts, "physical") or opts)

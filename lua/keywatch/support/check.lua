@@ -43,7 +43,7 @@ end
 --- Returns the position of the line that has called keywatch, as "file:line", and the name of the called function: in a
 -- suspended coroutine, or if `thread` is nil, in the caller's coroutine. Either is nil if unknown. A public function
 -- must not wait by a tail call, because Lua would keep no frame of the function.
-local function place(thread)
+local function call_site(thread)
   local name
   for level = thread and 0 or 2, math.huge do
     local info, _, first
@@ -61,7 +61,7 @@ end
 
 --- Returns the name of the function of keywatch that was called from outside, or nil if unknown.
 local function caller()
-  local _, name = place()
+  local _, name = call_site()
   return name
 end
 
@@ -138,7 +138,7 @@ end
 
 local store_likes = {} -- as keys: metatables of objects that have the methods of a store
 
---- Adds a metatable of objects that have the methods of a store, such as clients. Returns it.
+--- Adds a metatable of objects that have the methods of a store. Returns it.
 local function store_like(mt)
   store_likes[mt] = true
   return mt
@@ -225,7 +225,7 @@ local KINDS = {
   },
   text = { "a string that is not empty, and has no zero byte", is_text },
   path = { "a path", is_text },
-  store = { "a store, a client, or an object that stands on one", is_store_like },
+  store = { "a store, a client, or an object with their methods", is_store_like },
   ttl = {
     "a whole number of seconds of at least 1", function(value) return is_whole(value) and value >= 1 end,
   },
@@ -280,7 +280,7 @@ local function some(opts, name, kinds)
   end
 end
 
---- Raises if one of some options is absent.
+--- Raises if one of these options is absent.
 local function needed(opts, name, ...)
   for _, option in ipairs { ... } do
     if opts[option] == nil then misuse("%s: option '%s' is needed", name, option) end
@@ -313,8 +313,8 @@ end
 
 local LIST_OPTIONS = { timeout = "seconds" }
 
---- Checks a table that is a list, and may have the option `timeout` beside it. Returns the length of the list. Raises
--- if the list has a hole, or another option.
+--- Checks a list, which may have the field `timeout`. Returns its length. Raises if the list has a hole, or another
+-- field.
 local function list(found, name)
   argument(type(found) == "table", 1, name, "table", found)
   local n, highest = 0, 0
@@ -337,5 +337,5 @@ return {
   results = results, self = self, argument = argument, options = options, timeout = timeout, known = known,
   one_of = one_of, list_of = list_of, some = some, needed = needed, copy = copy,
   times = times, list = list, shown = shown, shown_id = shown_id, revision = revision, where = where,
-  caller = caller, place = place, is_callable = is_callable,
+  caller = caller, call_site = call_site, is_callable = is_callable,
 }

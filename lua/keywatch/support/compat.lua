@@ -107,7 +107,7 @@ return {
   sentinel = sentinel,
   guard = guard,
   companion = companion,
-  has_one_hook = rawget(_G, "jit") ~= nil, -- for all coroutines together
+  has_one_hook = rawget(_G, "jit") ~= nil, -- one debug hook for all coroutines
   create = plain "create",
   resume = plain "resume",
   status = plain "status",

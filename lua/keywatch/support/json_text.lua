@@ -7,9 +7,9 @@
 -- after their escapes were resolved. If a name occurs several times the last member counts, as in
 -- keywatch.json.
 --
--- An item is a member of an object, or an element of a list: { name = of a member, first = place of its first byte,
--- value = place of its value, after = place after it }. Items are in a list, in order, with the field `closing`, the
--- place of the closing bracket. No function is recursive, so a text cannot overflow the stack.
+-- An item is a member of an object, or an element of a list: { name = of a member, first = index of its first byte,
+-- value = index of its value, after = index after it }. Items are in a list, in order, with the field `closing`, the
+-- index of the closing bracket. No function is recursive, so a text cannot overflow the stack.
 
 local MAX_DEPTH = 1000 -- of nested values, as in keywatch.json
 
@@ -28,12 +28,12 @@ UTF8[0xF0], UTF8[0xF4] = "^[\144-\191][\128-\191][\128-\191]", "^[\128-\143][\12
 local CLOSING = { ["{"] = "}", ["["] = "]" }
 local WORDS = { ["true"] = true, ["false"] = true, ["null"] = true }
 
---- Returns the place after blanks.
+--- Returns the index after blanks.
 local function skip_blanks(text, at)
   return text:find("[^ \t\r\n]", at) or #text + 1
 end
 
---- Returns the place after an escape that begins at a backslash, or nil. Halves of surrogate pairs are refused.
+--- Returns the index after an escape that begins at a backslash, or nil. Halves of surrogate pairs are refused.
 local function skip_escape(text, at)
   if text:find('^["\\/bfnrt]', at + 1) then return at + 2 end
   local hex = text:match("^u(%x%x%x%x)", at + 1)
@@ -43,7 +43,7 @@ local function skip_escape(text, at)
   return text:find("^\\u[dD][c-fC-F]%x%x", at + 6) and at + 12 or nil
 end
 
---- Returns the place after a string that begins at a quotation mark; nil if the string is incomplete.
+--- Returns the index after a string that begins at a quotation mark; nil if the string is incomplete.
 local function skip_string(text, at)
   if text:sub(at, at) ~= '"' then return nil end
   at = at + 1
@@ -61,7 +61,7 @@ local function skip_string(text, at)
   return nil
 end
 
---- Returns the place after a number or a word, or nil.
+--- Returns the index after a number or a word, or nil.
 local function skip_word(text, at)
   local word = text:match("^[%w%.%+%-]+", at)
   if not word then return nil end
@@ -73,7 +73,7 @@ local function skip_word(text, at)
   return at + #word
 end
 
---- Returns the place of the value of a member that begins at a place, or nil.
+--- Returns the index of the value of a member that begins at an index, or nil.
 local function skip_name(text, at)
   local after = skip_string(text, at)
   local colon = after and skip_blanks(text, after)
@@ -81,9 +81,9 @@ local function skip_name(text, at)
   return skip_blanks(text, colon + 1), after
 end
 
---- Returns the place after the value at a place, at this depth of the text; or nil if there is no complete value.
+--- Returns the index after the value at an index, at this depth of the text; or nil if there is no complete value.
 local function skip_value(text, at, depth)
-  local closing, n = {}, 0 -- of the objects and lists around the place
+  local closing, n = {}, 0 -- of the objects and lists around the value
   while at do
     local mark = text:sub(at, at)
     local bracket, is_done = CLOSING[mark], true
@@ -170,7 +170,7 @@ end
 
 -- {====== Reading ======
 
---- Returns the items of the object or list at a place, at this depth of the text; or nil if there is none, or if it is
+--- Returns the items of the object or list at an index, at this depth of the text; or nil if there is none, or if it is
 -- incomplete.
 local function items_of(text, at, depth)
   local bracket = CLOSING[text:sub(at, at)]
@@ -197,7 +197,7 @@ local function items_of(text, at, depth)
   return items
 end
 
---- Returns the items of a text that is one JSON object, and the place of its first byte; or nil if the text is not an
+--- Returns the items of a text that is one JSON object, and the index of its first byte; or nil if the text is not an
 -- object.
 local function open(text)
   local at = skip_blanks(text, 1)
@@ -240,11 +240,11 @@ local function append(text, items, json)
   return text:sub(1, from - 1) .. (last and "," or "") .. json .. text:sub(from)
 end
 
---- Returns a text without the items for which goes(item) is true.
-local function remove(text, items, goes)
+--- Returns a text without the items for which must_go(item) is true.
+local function remove(text, items, must_go)
   local parts, last = {}, nil
   for i, item in ipairs(items) do
-    if not goes(item) then
+    if not must_go(item) then
       parts[#parts + 1] = text:sub(last and items[i - 1].after or item.first, item.first - 1)
       parts[#parts + 1] = text:sub(item.first, item.after - 1)
       last = item

@@ -18,7 +18,7 @@ local compat = require "keywatch.support.compat"
 local errors = require "keywatch.support.errors"
 
 local LEVELS = { debug = 1, info = 2, warn = 3, error = 4, panic = 5, fatal = 6 } -- as in etcd
-local MAY_NOT_WAIT = "the function for log lines has waited, which it may not: spawn a task for that"
+local MUST_NOT_WAIT = "the function for log lines has waited, which it must not: spawn a task for that"
 local MAX_STACKS = 16 -- that are remembered for one owner, see log.failure
 
 local least = LEVELS.info -- the lowest level that the program's logger writes
@@ -110,8 +110,8 @@ local function write_default(level, text, is_report)
 end
 
 --- Calls a function of the program with a line, in a separate coroutine: the function may do anything except wait.
--- Returns nil, or the text of the function's error. Lines that the function logs itself are written as without a
--- handler.
+-- Returns nil; or a text if the function has failed, or has waited. Lines that the function logs itself are written
+-- as without a handler.
 local function call(fn, level, text, fields)
   local own = check.copy(fields or {})
   own.time = own.time or now()
@@ -119,17 +119,17 @@ local function call(fn, level, text, fields)
   is_calling = true
   local ok, err = compat.resume(co, level, text, own)
   if not ok then return "the function for log lines has failed: " .. errors.text_of(err) end
-  return compat.status(co) ~= "dead" and MAY_NOT_WAIT or nil
+  return compat.status(co) ~= "dead" and MUST_NOT_WAIT or nil
 end
 
---- Like `call`, but also returns the text of an error that `call` itself has raised, such as a lack of memory.
+--- Like `call`, but also returns the text of an error that `call` itself has raised, for example for lack of memory.
 local function fault_of(...)
   local ok, fault = pcall(call, ...)
   is_calling = false
   return fault ~= nil and (ok and fault or errors.text_of(fault)) or nil
 end
 
---- Passes a line to the world, and to the handler. Without a handler, or if the handler fails, writes the line to the
+--- Passes a line to the world, and to the handler. If there is neither, or the handler fails, writes the line to the
 -- default destination.
 local function deliver(level, text, fields, is_report)
   text = clean(text)
@@ -152,7 +152,7 @@ function log.write(level, ...)
   deliver(level, line_of(...))
 end
 
---- Logs a failure that would otherwise be silent, such as that of a task that was not joined.
+--- Logs a failure that would otherwise be silent, for example of a task that was not joined.
 function log.report(text)
   deliver("error", text:gsub("^keywatch: ", ""), nil, true)
 end
@@ -209,8 +209,8 @@ function log.new(level, write)
   end)
 end
 
---- Returns the text of an error, { err =, traceback = }, for a line: with the traceback when this place fails for the
--- first time, and after that with the number of its failures. `owner` is a table that represents the failed object.
+--- Returns the text of an error, { err =, traceback = }, for a line: with the traceback when that occurs for the first
+-- time, and after that with the number of its occurrences. `owner` is a table that represents the failed object.
 function log.failure(owner, raised)
   local stack = raised.traceback:match("stack traceback:.*$") or raised.traceback
   local seen = owner.failed_stacks

@@ -14,7 +14,7 @@ local keys_by = compat.interpreted(function(set, field)
   return list
 end)
 
---- Returns the values of a table, which are tables, in the same order. May be called by a finalizer.
+--- Returns the values of a table, which are tables, sorted in the same way. May be called by a finalizer.
 local values_by = compat.interpreted(function(map, field)
   local set = {}
   for _, value in pairs(map) do set[value] = true end

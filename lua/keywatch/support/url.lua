@@ -52,7 +52,7 @@ local function of_endpoint(text, has_tls)
   if text:find("^[%w._-]+:?$") then return nil, ("has no port: write %s:2379"):format((text:gsub(":$", ""))) end
   local bare = text:match("^%[?([%x:.]+)%]?:?$")
   if bare and (bare:find("::", 1, true) or select(2, bare:gsub(":", "")) >= 7) then
-    return nil, "must have its IPv6 address in brackets, and a port behind them, like [::1]:2379"
+    return nil, "must have its IPv6 address in brackets, and a port after them, like [::1]:2379"
   end
   return nil, "must have the form host:port, http://host:port or unix:/path"
 end

@@ -10,7 +10,7 @@
 --
 -- Invariants: while a receiver is parked the channel is empty and no sender is parked; while a sender is parked the
 -- channel is full. A task that has found nothing and is about to wait is not parked yet. If a finalizer sends or
--- receives before the task parks, it finds no task to wake, and sets the event: the task then looks again.
+-- receives before the task parks, it finds no task to wake, and sets the event: the task then checks again.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -38,7 +38,7 @@ local function new(scheduler, capacity)
     -- The indices from 1 have the waiting receivers, see event.lua. The following fields are set when they are needed:
     --   senders    event: senders wait for it, each with its value as its offer; senders.channel is this channel
     --   queue      the values, at the indices from oldest to newest
-    --   is_closed
+    --   is_closed  true after close
   }, channel_mt)
   if capacity ~= DEFAULT_CAPACITY then self.capacity = capacity end
   return self

@@ -19,8 +19,8 @@
 --                    Called by the functions of these names of keywatch: see channel.lua, selection.lua, task.lua and
 --                    scope.lua.
 --   shield(seconds, fn, ...)
---                    Calls fn(...), and delays a cancellation of the caller for this many seconds meanwhile. Called
---                    by keywatch.shield, and where something is released. See span.lua.
+--                    Calls fn(...). During the call a cancellation of the caller is delayed, for at most this many
+--                    seconds. Called by keywatch.shield, and where something is released. See span.lua.
 --   limit(span, fn, ...)
 --                    Calls fn(...). Its waits raise "cancelled" from the time span.ends_at on, if that is set.
 --   cut(task, span)  Ends a limit of a task now.
@@ -32,17 +32,17 @@
 --   can_park()       True if the caller is a task that can be suspended here, not inside a function that C calls.
 --                    Called when a write of a durable store has to wait for the disk: if false, the wait blocks the
 --                    program.
---   check_wait()     Raises, at the line that called keywatch, if the caller may not wait here.
+--   check_wait()     Raises, at the line that called keywatch, if the caller cannot wait here.
 --   check_send()     Raises like check_wait and check_cancelled. Called before a request is sent, so that a
 --                    request whose answer cannot be awaited is not sent.
 --   current()        Returns the calling task, or nil.
---   expire(task)     Ends the current wait of a task, or of the top level if `task` is nil, as if its time were over.
---                    Does nothing if there is no wait. Called when a session is lost, for its requests.
+--   expire(task)     Ends the current wait of a task, or of the top level if `task` is nil, as if its timeout had
+--                    passed. Does nothing if there is no wait. Called when a session is lost, for its requests.
 --   protect(undo, object, fn, ...)
 --                    Optional. Calls fn(...), which waits, and returns the results of pcall. If the task is killed
 --                    during the call, so that its code never resumes, undo(object) is called elsewhere. Called by
 --                    driver.protect, instead of pcall, around waits whose caller has to clean up.
---   in_request()     Optional. True if the caller is a request, which has its own end.
+--   in_request()     Optional. True if the caller is a request, which may end while the program continues.
 --   patience()       Optional. Returns the seconds that a request, or a wait, without a timeout may take here, or nil
 --                    if there is no special limit.
 --   enter()          Notices if the process is a child of the one that called last. Other functions do that,
@@ -92,19 +92,20 @@
 --   forget(object)   Called by finalizers: the next turn of the loop calls object:close().
 --   bell()           Returns the bell of the loop. Any thread may ring it. Called when a durable store is first waited
 --                    for: the store's threads ring it when a commit group is settled.
---   hear(thread)     From now on the end of a thread wakes the loop; in the thread itself, the request to end does.
+--   hear(thread)     From now on the end of a thread wakes the loop; in the thread itself, the request to end wakes
+--                    its loop.
 --   has_signals      Optional: false if there are no signals to catch, and the host ends the program.
 --   signals(names)   Catches signals. Returns signals: signals:wait(timeout) returns a name, or nil and an error;
 --                    signals:close(). Or nil and an error. Called by keywatch.signals.
 --
 -- A driver of virtual time also has:
 --
---   check_disk()     Raises: stores are in memory. Called before a store with a disk is opened.
+--   check_disk()     Raises: a store on a disk has the time of the driver. Called before a store on a disk is opened
+--                    with the option `now`.
 --   random()         Returns a random number, at least 0 and less than 1, which depends only on the run's seed.
 --                    Without this function math.random is used.
 --   carry(store)     Moves the manual clock of a store with the driver's clock. Called for each store, and each replica
---                    of a cache, that is opened in memory while this driver is that of the program, and has no clock of
---                    its own.
+--                    of a cache, that is opened while this driver is that of the program, and has no clock of its own.
 --   on_connect(client)
 --                    Called with each new client, if the function is there. Set by the testing kit; nginx's driver has
 --                    one, too.
@@ -120,8 +121,7 @@ local compat = require "keywatch.support.compat"
 local errors = require "keywatch.support.errors"
 
 local MAX_SEED = 2 ^ 31 -- of stores in virtual time
-
-local GIVE_BACK = 5       -- seconds
+local GIVE_BACK = 5 -- seconds by which `finish` delays a cancellation
 
 local current
 
@@ -162,8 +162,8 @@ local function time_left(deadline)
   return deadline and math.max(0, deadline - get().now())
 end
 
---- Waits until holds(object) is true, by the event object[name], which is set whenever the result may have changed.
--- Returns false if the deadline, or nil, was first.
+--- Waits until holds(object) is true, or the deadline (nil: none) has passed. The event object[name] is set whenever
+-- the result of `holds` may have changed. Returns that result.
 local function await(object, name, deadline, holds)
   while not holds(object) do
     if not object[name]:wait(time_left(deadline)) then return holds(object) end
@@ -189,7 +189,7 @@ local function is_cancellation(err)
   return current ~= nil and current.is_cancellation(err)
 end
 
---- Returns its arguments, or raises the cancellation of the caller.
+--- Returns the results of errors.attempt. Raises the error if it is the cancellation of the caller.
 local function settle(ok, ...)
   if not ok and is_cancellation((...).err) then error((...).err, 0) end
   return ok, ...
@@ -209,7 +209,7 @@ local function finish(fn, ...)
 end
 
 --- Calls fn(...), a function of the program that processes an item taken from a queue. Returns the first results of
--- pcall. If the caller is cancelled in fn, fn is called once more, where it can wait, so that the item is not lost.
+-- pcall. If the caller is cancelled in fn, fn is called once more, in a shield, so that the item is not lost.
 local function compute(fn, ...)
   local ok, found, why = pcall(fn, ...)
   if ok or not is_cancellation(found) then return ok, found, why end
@@ -226,13 +226,14 @@ local function random()
   return (current and current.random or math.random)()
 end
 
---- Raises if a store with a disk cannot have a clock of its own: in virtual time. Does not choose a driver.
+--- Raises in virtual time, where a store on a disk has the time of the driver. Called before a store on a disk is
+-- opened with the option `now`. Does not choose a driver.
 local function check_disk()
   if current and current.check_disk then current.check_disk() end
 end
 
---- Opens a store of the core by open(opts), and returns the results. In virtual time, unless the options have a time,
--- the store has the time of the driver, no threads, and a seed that depends only on that of the run.
+--- Opens a store of the core by open(opts), and returns the results. In virtual time, unless the options have `now`,
+-- the store has the time of the driver, no threads, and a seed that depends only on the seed of the run.
 local function open_store(open, opts)
   local carry = current and current.carry
   if not carry or opts ~= nil and (type(opts) ~= "table" or rawget(opts, "now") ~= nil) then

@@ -2,9 +2,9 @@
 --- event: tasks wait for an event until it is set. Setting an event wakes all of its waiters. If there are none, the
 -- event stays set, and the next wait returns at once and resets the event.
 --
--- A waiter is a task, the top level, or a link. Waiters are in a list, and each stores its place in the list. The list
--- is the event itself, at the indices from 1. `park` of the scheduler adds tasks and the top level. A waiter that
--- leaves from the middle leaves a gap (false), so that leaving costs the same for any number of waiters.
+-- A waiter is a task, the top level, or a link. Waiters are in a list, and each stores its index in the list, the field
+-- `place`. The list is the event itself, at the indices from 1. `park` of the scheduler adds tasks and the top level. A
+-- waiter that leaves from the middle leaves a gap (false), so that leaving costs the same for any number of waiters.
 --
 -- A link represents a task that waits for several events: it sets another event, its target, for which only that task
 -- waits. Fields of a link: target, event (whose list has the link, or nil), place, and offer.
@@ -14,7 +14,7 @@
 -- task can take it in between.
 --
 -- A finalizer may set an event at any call and any allocation. Therefore fields that belong together are changed
--- without a call or an allocation in between. Such code is marked "at once".
+-- without a call or an allocation in between. Such code is marked "at once" or "atomic".
 
 local event = {}
 
@@ -70,7 +70,7 @@ local function remove_all(self)
     self[i] = nil
   end
   if self.gaps > 0 then self.gaps, self.first = 0, 1 end
-  if waiters[1] == nil then self.is_set = true end -- a finalizer has set the event
+  if waiters[1] == nil then self.is_set = true end -- a finalizer has set the event, and so removed the waiters
   return waiters
 end
 

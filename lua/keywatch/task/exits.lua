@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- exits: functions that run when a program ends (keywatch.on_exit), and objects that are then released because other
--- processes wait for them: electors, managers, sessions.
+--- exits: functions that run when a program ends (keywatch.on_exit), and objects that then release what they hold,
+-- because other processes wait for it: electors, managers, sessions.
 --
 -- In nginx an exiting worker calls the functions and releases what the objects hold. Elsewhere the end of keywatch.run,
 -- and of `keywatch run`, only calls the functions: a program may still use its objects afterwards.
@@ -10,16 +10,17 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
 
-local SHARE = 0.6 -- of the time, for functions, electors and managers; sessions have the rest
+local SHARE = 0.6 -- of the time is for functions, electors and managers; the rest for sessions
 
 local exits = {}
 
 local functions = setmetatable({}, { __mode = "k" }) -- by driver: a list
-local ending = setmetatable({}, { __mode = "k" })    -- by driver: the task that calls them, or true for ever
+local ending = setmetatable({}, { __mode = "k" })    -- by driver: the task that calls the functions, or true
 local objects = setmetatable({}, { __mode = "k" })   -- by object: { stage =, number =, give_back = }
 local last = 0
 
---- Adds a function that a driver calls once, at the end. Raises when the functions are being called already.
+--- Adds a function that a driver calls once, at the end. Raises if the functions are being called, or exits.run was
+-- called.
 function exits.add(d, fn)
   local task = ending[d]
   if task and (task == true or task.state ~= "done") then
@@ -34,8 +35,8 @@ function exits.has_any(d)
   return functions[d] ~= nil
 end
 
---- Registers an object that holds something: give_back(object, seconds) will be called. Objects of stage 2 follow those
--- of stage 1.
+--- Registers an object that holds something: exits.run calls give_back(object, seconds). Objects of stage 2 follow
+-- those of stage 1.
 function exits.hold(object, stage, give_back)
   last = last + 1
   objects[object] = { stage = stage, number = last, give_back = give_back }
@@ -61,7 +62,7 @@ local function call_all(d, calls, deadline)
   for _, fn in ipairs(calls) do
     d.spawn_own(function()
       local ok, raised = driver.attempt(fn)
-      if not ok then log.error("%s", "what is to be done at the exit has failed: " .. errors.text_of(raised.err)) end
+      if not ok then log.error("%s", "a function called at the exit has failed: " .. errors.text_of(raised.err)) end
       left = left - 1
       changed:set()
     end)

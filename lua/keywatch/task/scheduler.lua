@@ -84,7 +84,7 @@ local function new(driver)
     top = nil,       -- the waiter of the top level, while that waits
     seed = 1,        -- of the random numbers of selections
     is_ending = false, -- a run cancels the remaining tasks
-    held = nil,      -- during a run: tasks of keywatch that start after the run, and their functions
+    held = nil,      -- at the end of a run: { task, fn } for tasks of keywatch that start after the run
     at_end = nil,    -- called at the end of a run; may return a task for which the run waits
     unjoined = nil,  -- the first task that has failed and was not joined; run raises its failure
   }, scheduler_mt)
@@ -110,13 +110,13 @@ local CANNOT_SUSPEND = "keywatch: %s waits, but the task cannot be suspended her
   .. "calls (as string.gsub, table.sort, metamethods and finalizers are): make the call outside, or in another task, "
   .. "with keywatch.spawn"
 
---- Returns the task that the caller is, or nil.
+--- Returns the calling task, or nil.
 local function current(self)
   local running = self.running
   return running and self.driver.thread() == running.thread and running or nil
 end
 
---- Returns the task that the caller is, or nil.
+--- Returns the calling task, or nil.
 function scheduler_methods:current()
   return current(self)
 end
@@ -132,7 +132,7 @@ local function refuse(text, name)
 end
 
 --- Returns the task that may wait here, or nil at top level. Raises, at the line that called keywatch, if the caller
--- may not wait. `name` is the name of the call, if no frame of it is left.
+-- cannot wait. `name` is the name of the call, if no frame of it is left.
 function scheduler_methods:waiting_task(name)
   local driver = self.driver
   driver.enter()
@@ -145,7 +145,7 @@ function scheduler_methods:waiting_task(name)
   if why then refuse(why, name) end
 end
 
---- Raises if the caller may not wait with a timeout, even if the timeout has expired already.
+--- Raises if the timeout is positive and the caller cannot wait.
 function scheduler_methods:check_timeout(timeout)
   if timeout and timeout > 0 then self:waiting_task() end
 end
@@ -180,8 +180,8 @@ function scheduler_methods:wake(waiter, why)
   return true
 end
 
---- Ends the current wait of a task, or of the top level if `task` is nil, as if its time were over. Does nothing if
--- there is no wait.
+--- Ends the current wait of a task, or of the top level if `task` is nil, as if its timeout had passed. Does nothing
+-- if there is no wait.
 function scheduler_methods:expire(task)
   local waiter = task or self.top
   if waiter and waiter.state == "parked" then self:wake(waiter, "timeout") end
@@ -240,14 +240,14 @@ function scheduler_methods:park(waiter, awaited, deadline)
 end
 
 --- True if each wait of a task raises now.
-local function is_over(self, task)
+local function waits_raise(self, task)
   local at = (task.cancelled_at or task.spans) and spans.end_of(task)
   return at and at <= self.driver.now()
 end
 
 --- Resumes a suspended task, unless it has ignored its cancellation for too many waits.
 function scheduler_methods:make_ready(task)
-  if is_over(self, task) then
+  if waits_raise(self, task) then
     task.waits = (task.waits or 0) + 1
     if task.waits > MAX_WAITS and self:leave_behind(task) then return end
   end
@@ -255,7 +255,8 @@ function scheduler_methods:make_ready(task)
   task.state = "ready"
 end
 
---- Wakes the waiters whose deadlines are over. A timer that no longer belongs to its waiter was restored by a repair.
+--- Wakes the waiters whose deadlines have passed. A timer that no longer belongs to its waiter was restored by a
+-- repair.
 function scheduler_methods:wake_due()
   local sleepers = self.sleepers
   local now = self.driver.now()
@@ -263,7 +264,7 @@ function scheduler_methods:wake_due()
     local waiter, timer = sleepers:first()
     if not waiter or timer.deadline > now then return end
     if waiter.timer == timer and waiter.state == "parked" then
-      self:wake(waiter, is_over(self, waiter) and "cancelled" or "timeout")
+      self:wake(waiter, waits_raise(self, waiter) and "cancelled" or "timeout")
     else
       sleepers:due(now)
     end
@@ -292,7 +293,7 @@ local function turn_until_woken(self, awaited, deadline, offer)
   return waiter, { err }
 end
 
---- Waits until the event is set (nil: only for the time), or `timeout` seconds are over. Returns "set" or "timeout".
+--- Waits until the event is set (nil: only for the time), or `timeout` seconds have passed. Returns "set" or "timeout".
 function scheduler_methods:wait(awaited, timeout)
   local task = self:waiting_task()
   local deadline = timeout and self.driver.now() + timeout
@@ -302,8 +303,8 @@ function scheduler_methods:wait(awaited, timeout)
   return waiter.why
 end
 
---- Returns what has ended the wait of a task for an exchange, and the value that was given. Raises if the task was
--- cancelled.
+--- Returns the field `why` of a task whose wait for an exchange has ended, and the value that was given. Raises if the
+-- task was cancelled.
 local function outcome(task)
   local why, given = task.why, task.offer
   if given ~= nil then task.offer = nil end
@@ -311,8 +312,8 @@ local function outcome(task)
   return why, given
 end
 
---- Turns the loop until something was exchanged, the event was set, or the deadline has passed. Returns what has ended
--- the wait, and what was given; or, if an error was raised in the driver, "raised", what was given, if anything, and
+--- Turns the loop until something was exchanged, the event was set, or the deadline has passed. Returns
+-- `why`, and the value that was given; or, if an error was raised in the driver, "raised", the value, if any, and
 -- { the error }.
 local function exchange_at_top_level(self, awaited, offer, deadline)
   local waiter, raised = turn_until_woken(self, awaited, deadline, offer)
@@ -324,7 +325,7 @@ end
 -- it. Then returns after(awaited, offer, deadline, why, given, raised). `why` is "turn"; "set" if the event was set
 -- instead, or the wait was not recorded because of an error in the driver; "timeout" if the deadline has passed; or
 -- "raised", at top level, if an error was raised in the driver: then `raised` is { the error }, and `after` raises it,
--- once the given value is safe. After "set", `after` looks again. Raises if the task is cancelled. The caller has
+-- once the given value is safe. After "set", `after` checks again. Raises if the task is cancelled. The caller has
 -- called `enter`.
 --
 -- A tail call of this function leaves a suspended task one frame of keywatch, with few locals: its stack need not grow.
@@ -413,7 +414,7 @@ function scheduler_methods:cancel(task, since, origin)
   task.cancelled_at = task.cancelled_at or since
   if origin then spans.cancel_inside(task, origin, self.driver.now()) end
   if task.state == "new" then
-    if is_over(self, task) then self:finish(task, nil, err) end
+    if waits_raise(self, task) then self:finish(task, nil, err) end
   elseif task.state == "parked" and limit_wait(self, task) then
     self:wake(task, "cancelled")
   end
@@ -446,7 +447,7 @@ end
 function scheduler_methods:check_cancelled()
   self.driver.enter()
   local task = current(self)
-  if task and is_over(self, task) then error(core.new_error("cancelled"), 0) end
+  if task and waits_raise(self, task) then error(core.new_error("cancelled"), 0) end
 end
 
 --- True if an error is the cancellation of the task, or of the limit, that the caller runs in: its code is "cancelled",
@@ -455,7 +456,7 @@ function scheduler_methods:is_own_cancellation(err)
   if errors.code_of(err) ~= "cancelled" then return false end
   self.driver.enter()
   local task = current(self)
-  return task ~= nil and is_over(self, task) or false
+  return task ~= nil and waits_raise(self, task) or false
 end
 
 --- Reports the failure of a task.
@@ -471,7 +472,7 @@ end
 --- Ends a task, and wakes the tasks that join it. If none does, logs the failure now; the end of the run raises it,
 -- unless the task belongs to the host.
 function scheduler_methods:finish(task, results, failure, traceback)
-  if not results and is_over(self, task) then task.cancelled_at = task.cancelled_at or self.driver.now() end
+  if not results and waits_raise(self, task) then task.cancelled_at = task.cancelled_at or self.driver.now() end
   task.results, task.failure, task.traceback = results, failure, traceback
   task.state = "done"
   self.tasks[task] = nil
@@ -484,7 +485,7 @@ function scheduler_methods:finish(task, results, failure, traceback)
   errors.keep_traceback(failure, traceback)
 end
 
---- Logs the failure of a task that was not joined, and notes it for `run` to raise, unless the task belongs to the
+--- Logs the failure of a task that was not joined, and records it for `run` to raise, unless the task belongs to the
 -- host. A cancelled task has not failed.
 function scheduler_methods:complain(task)
   if task.is_reported or self:is_cancellation(task) then return end
@@ -560,7 +561,7 @@ end
 -- keywatch, which serve them. Tasks that the loop restarts during this start afterwards. Raises the first error in the
 -- driver, after all tasks have ended.
 local function cancel_all(self)
-  local trouble
+  local raised -- { the first error }
   self.is_ending = true
   for round = 1, MAX_ROUNDS do
     local left = left_over(self, round == 1)
@@ -569,7 +570,7 @@ local function cancel_all(self)
       self.held = self.held or {}
     end
     local ok, err = end_all(self, left)
-    if not ok then trouble = trouble or { err } end
+    if not ok then raised = raised or { err } end
   end
   for _, task in ipairs(left_over(self)) do self:leave_behind(task) end
   local held = self.held or {}
@@ -577,7 +578,7 @@ local function cancel_all(self)
   for _, one in ipairs(held) do
     if one[1].state ~= "done" then self:start(one[1], one[2]) end
   end
-  if trouble then error(trouble[1], 0) end
+  if raised then error(raised[1], 0) end
 end
 
 --- Runs a function as a task until it has ended, and then cancels all other tasks. Returns the task, and the first of

@@ -3,7 +3,7 @@
 -- them, the body. The first failure of a task cancels the others; so does the cancellation of the caller.
 --
 -- The caller waits, and cancels the tasks when necessary. The end of a task, which may happen in the middle of any
--- code, only notes a failure and sets an event.
+-- code, only records a failure and sets an event.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -74,7 +74,7 @@ end
 
 --- Waits until all tasks have ended, and ends the scope. Returns nil; or, if the wait has raised, { the first error }:
 -- then the tasks are cancelled, and the scope still waits for their ends. (At top level that wait can raise, too,
--- because of Ctrl-C or a deadlock.)
+-- because of Ctrl-C or a deadlock; then the tasks are abandoned.)
 local function await_all(self)
   local scheduler, changed = self.scheduler, self.changed
   local raised

@@ -10,10 +10,10 @@
 --                      whose event is set only once for each such call.
 --   finish(object)     Called once for each begin, even if the wait has raised. Must not raise.
 --   take(object)       Called after is_ready. Returns what the object's own call returns: watch:next, channel:receive,
---                      task:join. Returns NOTHING if a finalizer has taken it in between.
+--                      task:join. Returns NOTHING if a finalizer has taken that first.
 --   look(object)       Optional. Called if nothing is ready and the caller does not want to wait. Checks once for
---                      events that are not noticed without a wait, such as bytes at a socket. Returns true if this
---                      must be repeated if the object is still not ready.
+--                      events that only a wait would notice, for example bytes at a socket. Returns true if this must
+--                      be repeated while the object is not ready.
 --   put_back(object, given)
 --                      Optional. Called if the wait has raised after event.exchange has given something.
 --
@@ -82,7 +82,7 @@ local function results_of(object, first, ...)
 end
 
 --- Takes from the first ready object, beginning at a random one. Returns true, the object and the results of its own
--- call; false if none is ready; or nil if a finalizer was faster, and the caller has to look again.
+-- call; false if none is ready; or nil if a finalizer has taken that first, and the caller has to check again.
 local function take_ready(scheduler, objects, n)
   local start = draw(scheduler, n)
   for i = start, start + n - 1 do
@@ -93,7 +93,7 @@ local function take_ready(scheduler, objects, n)
   return false
 end
 
---- Makes every object check once for events that are not noticed without a wait. Returns true if an object has to check
+--- Makes every object check once for events that only a wait would notice. Returns true if an object has to check
 -- again.
 local function look_at_all(objects, n)
   local has_more = false
@@ -108,7 +108,7 @@ end
 
 -- {====== Waiting ======
 
---- Returns a selection of n objects. Nothing has begun.
+--- Returns a selection of n objects. No wait has begun.
 local function new(scheduler, objects, n, timeout)
   local self = {
     scheduler = scheduler,
@@ -117,7 +117,7 @@ local function new(scheduler, objects, n, timeout)
     links = {},   -- of the objects for which `begin` has been called, in order
     target = event.new(scheduler),
     deadline = timeout and scheduler:now() + timeout,
-    is_over = false, -- the deadline has passed
+    has_timed_out = false, -- the deadline has passed
   }
   for i = 1, n do self.objects[i] = objects[i] end
   return self
@@ -149,19 +149,19 @@ local function wait(self)
     local link = self.links[i]
     event.link(link.awaited, link)
   end
-  self.is_over = not self.target:wait(self.scheduler:time_left(self.deadline))
+  self.has_timed_out = not self.target:wait(self.scheduler:time_left(self.deadline))
   local turn = self.target.turn
   self.target.turn = nil
   for i = 1, self.n do event.unlink(self.links[i]) end
   return turn
 end
 
---- Handles the results of take_ready: waits, and looks again, until an object is ready or the deadline has passed.
+--- Handles the results of take_ready: waits, and checks again, until an object is ready or the deadline has passed.
 -- Returns the object and the results of its own call, or nil and an error.
 local function follow(self, is_found, ...)
   if is_found then return ... end
   if is_found == false then
-    if self.is_over then return nil, core.new_error("timeout") end
+    if self.has_timed_out then return nil, core.new_error("timeout") end
     local turn = wait(self)
     if turn then return turn.object, turn.offer end
   end
@@ -190,8 +190,8 @@ local function finish_all(self, ok, ...)
   return ...
 end
 
---- Begins the waits for all objects, and waits. First checks the objects once more, since they may have become ready
--- meanwhile.
+--- Begins the waits for all objects, and waits. First checks the objects once more, since one may have become ready in
+-- between.
 local function run(self)
   begin_all(self)
   return follow(self, nil)
@@ -207,7 +207,7 @@ local function after_look(scheduler, objects, n, has_looked, is_found, ...)
     return after_look(scheduler, objects, n, has_looked, take_ready(scheduler, objects, n))
   end
   if is_quick then return nil, core.new_error("timeout") end
-  scheduler:waiting_task() -- raises if the caller may not wait
+  scheduler:waiting_task() -- raises if the caller cannot wait
   local self = new(scheduler, objects, n, timeout)
   return finish_all(self, scheduler:protect(end_all, self, run, self))
 end

@@ -4,8 +4,8 @@
 -- Cancellation is a level: from a certain moment on each wait of the task raises. A span changes that moment:
 --
 --   shield   delays the cancellation for some seconds, so that a clean-up can wait. The seconds count from the
---            cancellation, or from the begin of the shield, whichever is later. A shield in another one does not hold
---            longer than that.
+--            cancellation, or from the beginning of the shield, whichever is later. A shield inside of another one does
+--            not delay longer than the outer one.
 --   limit    ends only its own code: the waits in it raise from a time on, and the task continues after the limit.
 --
 -- A task that the program spawns in shields inherits these shields, and a task of a scope inherits all spans of the
@@ -19,24 +19,24 @@ local spans = {
 --- Returns the time from which each wait of a task raises, given its current spans; nil if there is none.
 function spans.end_of(task)
   local since, list = task.cancelled_at, task.spans -- since: the moment that the shields below delay
-  local at, is_held = since, false
+  local at, is_delayed = since, false
   for i = 1, list and #list or 0 do
     local span = list[i]
     local ends_at, seconds = span.ends_at, span.seconds
     if ends_at and (not at or ends_at < at) then
-      since, at, is_held = ends_at, ends_at, false
+      since, at, is_delayed = ends_at, ends_at, false
     elseif seconds == math.huge then
-      since, at, is_held = nil, nil, false
+      since, at, is_delayed = nil, nil, false
     elseif seconds and since then
-      local held_until = math.max(since, span.begun) + seconds
-      at, is_held = is_held and math.min(at, held_until) or held_until, true
+      local delayed_until = math.max(since, span.begun) + seconds
+      at, is_delayed = is_delayed and math.min(at, delayed_until) or delayed_until, true
     end
   end
   return at
 end
 
---- Returns the list of the spans that a new task begins in, or nil: those of a list, which may be nil, and the shields
--- of the task that spawns it.
+--- Returns the list of the spans that a new task begins in, or nil: those of the list `outer`, and the shields of the
+-- task `parent`, which spawns it. Both may be nil.
 function spans.inherited(outer, parent)
   local list, known, inmost = {}, { [spans.ENDLESS] = true }, nil
   for _, from in ipairs { outer or list, parent and parent.spans } do
@@ -51,7 +51,8 @@ function spans.inherited(outer, parent)
   return list[1] and list
 end
 
---- Notes that code in the spans of a list has cancelled a task.
+--- Called when code in the spans of the list `origin` has cancelled a task. Ends the limit of the task if that code is
+-- inside of the shields that the task has inherited.
 function spans.cancel_inside(task, origin, now)
   local list, own = task.spans, nil
   for i = 1, list and #list or 0 do

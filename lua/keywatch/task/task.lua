@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- task: a function that runs beside others. While it waits, others run.
+--- task: a function that runs concurrently with other tasks. While it waits, others run.
 --
 --            start           suspended             woken
 --   NEW ------------> RUNNING ----------> PARKED ---------> READY -----> RUNNING ...
@@ -33,29 +33,30 @@ setmetatable(task_methods, { __index = {
 local function new(scheduler, number, ...)
   local task = setmetatable({
     scheduler = scheduler,
-    number = number, -- of tasks in the order in which they were spawned
+    number = number, -- tasks are numbered in the order in which they were spawned
     thread = nil,    -- set by the driver: the coroutine, or light thread, that runs the task
     state = "new",
     event = nil,     -- the event for which the task is parked
-    place = nil,     -- of the task in the event's list of waiters
+    place = nil,     -- the index of the task in the event's list of waiters
     why = nil,       -- what has ended the last wait: "set", "turn", "timeout" or "cancelled"; false during a wait
     results = nil,   -- { n =, ... } if the task has ended well
     -- The following fields are set when they are needed:
     --   cancelled_at  when the task was cancelled
-    --   waits      begun since each of them raises
+    --   waits      the number of waits since each of them raises
     --   parks      how often the task was parked since it has a slice: see slice.lua
-    --   spans      that the task is in, from the outermost one: see span.lua
+    --   spans      a list of the spans that the task is in, from the outermost one: see span.lua
     --   is_own     true if the task is one of keywatch itself
-    --   arguments  { n =, ... } of the function, if there are any; nil once the task has begun
-    --   timer      of the present wait, if that has a deadline
+    --   arguments  { n =, ... }, arguments of the function, if there are any; nil once the task has begun
+    --   timer      of the deadline of the current wait, if there is one
     --   offer      in a wait for an exchange: the value that the task gives or was given; see event.lua
     --   failure    the value that the task has failed with
-    --   traceback  of a task that has failed
+    --   traceback  the stack at that failure
     --   done       event: set when the task is done, if there was a waiter for that
     --   is_reported  the failure was logged, as that of a task that was not joined
     --   is_hosted  true if the host's loop runs the task: `run` does not cancel it
-    --   joiners    how many waits for several objects include the end of this task, if any do
+    --   joiners    the number of waits for several objects that include the end of this task, if any
     --   scope      the scope that the task belongs to
+    --   spawned_at the line that has spawned the task, in virtual time
   }, task_mt)
   local n = select("#", ...)
   if n > 0 then task.arguments = { n = n, ... } end
@@ -112,7 +113,7 @@ function task_methods:join(timeout)
   return result(self)
 end
 
---- Asks the task to end: from now on each of its waits raises an error of code "cancelled". A task that has not begun
+--- Cancels the task: from now on each of its waits raises an error of code "cancelled". A task that has not begun
 -- never begins. Shields delay the cancellation: see span.lua.
 function task_methods:cancel()
   check.self(self, "cancel", task_mt)
@@ -172,11 +173,11 @@ end
 
 --- Waits until all tasks of a list are done, or the deadline has passed. Returns false in the latter case.
 local function await_all(scheduler, list, target, deadline)
-  local is_over = false
+  local has_passed = false
   for i = 1, #list do
     while list[i].state ~= "done" do
-      if is_over then return false end
-      is_over = not target:wait(scheduler:time_left(deadline))
+      if has_passed then return false end
+      has_passed = not target:wait(scheduler:time_left(deadline))
     end
   end
   return true

@@ -10,7 +10,7 @@ local MAX_TASKS = 20 -- in a report
 local function doing(scheduler, task)
   local state = task.state
   if state == "new" then return "has not begun" end
-  local where, name = check.place(task.thread)
+  local where, name = check.call_site(task.thread)
   local at = where and " at " .. where or ""
   if state ~= "parked" then return "runs" .. at end
   if name == "exchange" then name = task.offer ~= nil and "send" or "receive" end -- of a channel, by a tail call

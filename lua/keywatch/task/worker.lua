@@ -8,9 +8,9 @@
 --     +-------- the task was cancelled, or abandoned
 --
 -- Each driver has a poller for its workers, which is attached while there are any. Idle workers are started when the
--- loop turns, and when it is idle, so that a host's loop runs them. A task that was cancelled before it ran,
--- or was abandoned because it kept running after its cancellation, is not reported. So in each turn the poller checks
--- all workers whose tasks have not begun, and one of the others.
+-- loop turns, and when it is idle, so that a host's loop runs them. The end of a task that was cancelled
+-- before it ran, or was abandoned because it kept running after its cancellation, is not reported. So in each turn the
+-- poller checks all workers whose tasks have not begun, and one of the others.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -22,14 +22,14 @@ local worker_mt = { __index = worker_methods }
 local poller_methods = {}
 local poller_mt = { __index = poller_methods }
 
---- Notes that a worker is done, and removes it from the list of its poller, where the last worker takes its place.
+--- Marks a worker as done, and removes it from the list of its poller, where the last worker takes its index.
 local function finish(self)
   if self.state == "done" then return end
-  local workers, place = self.poller.workers, self.place
+  local workers, index = self.poller.workers, self.index
   local last = workers[#workers]
   self.state = "done"
   workers[#workers] = nil
-  if last ~= self then workers[place], last.place = last, place end
+  if last ~= self then workers[index], last.index = last, index end
 end
 
 --- Requests the start of a worker.
@@ -37,7 +37,7 @@ local function await_start(self)
   self.state, self.task, self.poller.has_idle = "idle", nil, true
 end
 
---- The function of the task.
+--- The function of a worker's task. task_of: { the task }.
 local function work(self, task_of)
   if self.state ~= "started" or self.task ~= task_of[1] then return end
   self.state = "busy"
@@ -106,7 +106,7 @@ function poller_methods:rested()
   if self.has_idle then start_idle(self) end
 end
 
---- In the child after a fork the only task is the one that has forked.
+--- In the child after a fork: restarts all workers, except the one whose task has forked.
 function poller_methods:after_fork()
   local current = self.driver.current()
   for _, one in ipairs(self.workers) do
@@ -114,7 +114,7 @@ function poller_methods:after_fork()
   end
 end
 
---- Makes sure that the worker is not restarted. With is_urgent ends the current wait of its task.
+--- Makes sure that the worker is not restarted. With is_urgent also cancels its task, unless the task is the caller.
 function worker_methods:stop(is_urgent)
   local task = self.task
   finish(self)
@@ -131,10 +131,10 @@ local function start(fn, object)
     setmetatable(poller, poller_mt)
   end
   local self = setmetatable({
-    fn = fn, object = object, poller = poller, task = nil, state = "idle", place = 0,
+    fn = fn, object = object, poller = poller, task = nil, state = "idle", index = 0,
   }, worker_mt)
-  self.place = #poller.workers + 1
-  poller.workers[self.place] = self
+  self.index = #poller.workers + 1
+  poller.workers[self.index] = self
   d.attach(poller)
   spawn(self)
   return self

@@ -58,11 +58,11 @@ local function intercept(self)
   end
 end
 
---- Applies latency and isolation to the place of the server in the network.
+--- Applies latency and isolation to the server's machine in the network.
 local function apply(self)
   if not self.server then return end
-  local place = self.world.network:place(self.server.object)
-  place.latency, place.is_isolated = self.latency, self.is_isolated
+  local machine = self.world.network:machine(self.server.object)
+  machine.latency, machine.is_isolated = self.latency, self.is_isolated
 end
 
 --- Counts a fault that a method of a server causes.
@@ -151,8 +151,8 @@ function server_methods:cut()
   check_open(self, "cut")
   if not self.server then return 0 end
   local network = self.world.network
-  local place = network:place(self.server.object)
-  local n = network:cut(function(link) return link.place == place end)
+  local machine = network:machine(self.server.object)
+  local n = network:cut(function(link) return link.machine == machine end)
   self.world.counts.cut = self.world.counts.cut + n
   return n
 end

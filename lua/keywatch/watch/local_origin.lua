@@ -12,9 +12,9 @@ local watch = require "keywatch.watch.watch"
 
 local NOT_YET = core.new_error("timeout") -- raised by the iterator over the existing kvs, see watch.lua
 local MAX_BEGINNINGS = 3 -- attempts to read the first page of the existing kvs
-local LOOK_STEPS = 1000 -- steps of the store that a look at a watch that is behind does at most; enough for a revision
-                        -- of millions of events
-local SYNC_STEPS = 64 -- steps of the store that sync does at most, and batches that it puts into the buffer
+local LOOK_STEPS = 1000 -- most steps of the store in one look at a lagging watch; enough for a revision of millions of
+                        -- events
+local SYNC_STEPS = 64   -- most steps of the store in one sync, and most batches that it moves into the buffer
 
 -- {====== Waiting ======
 
@@ -26,8 +26,8 @@ local get_poller = poller.of_stores(function(store)
     store = store,
     waiting = {},           -- watches that a task, or the top level, waits for; by tag
     reading = {},           -- as keys: watches that are reading a page of the existing kvs
-    awaiting_progress = {}, -- as keys: watches that want progress as soon as they are synced
-    syncing = {},           -- by watch: how many calls of sync wait for its reader
+    awaiting_progress = {}, -- as keys: watches whose request for progress is repeated until the core accepts it
+    syncing = {},           -- by watch: number of calls of sync that wait for its reader
   }, poller_mt)
 end)
 
@@ -36,7 +36,7 @@ function poller_methods:wake_all()
   for _, one in ipairs(order.values_by(self.waiting, "tag")) do watch.wake(one) end
 end
 
---- Asks for the progress for which calls of sync wait, and wakes those whose reader no longer exists.
+--- Requests the progress for which calls of sync wait, and wakes the calls whose reader has ended.
 local function poll_syncs(self)
   for _, one in ipairs(order.keys_by(self.awaiting_progress, "tag")) do
     if one.core:request_progress() then self.awaiting_progress[one] = nil end
@@ -56,7 +56,7 @@ local function resume_readers(self)
   return has_woken
 end
 
---- Does the work of the store that is due, and wakes the waiters of watches that have news.
+--- Does the work of the store that is due, and wakes the waiters of watches that have something to take.
 function poller_methods:poll()
   local seconds, is_pending = self.store:run_due()
   if seconds == false then
@@ -72,7 +72,7 @@ function poller_methods:poll()
   return seconds, is_pending
 end
 
---- Counts a sync that waits for the reader of a watch. Asks for progress.
+--- Counts a sync that waits for the reader of a watch. Requests progress.
 function poller_methods:begin_sync(one)
   self.syncing[one] = (self.syncing[one] or 0) + 1
   if not one.core:request_progress() then self.awaiting_progress[one] = true end
@@ -91,7 +91,7 @@ function poller_methods:add(one)
   one.waiters = one.waiters + 1
 end
 
---- Counts that a waiter of a watch has left.
+--- Counts a waiter of a watch that has left.
 function poller_methods:remove(one)
   one.waiters = one.waiters - 1
   if one.waiters == 0 then
@@ -105,8 +105,8 @@ end
 
 -- {====== Sync ======
 
---- Called when the revision of the existing kvs is compacted, and no more pages can be read. Takes the kvs that were
--- read: the watch has all of them, or fails.
+--- If the revision of the existing kvs was compacted, so that no more pages can be read, takes the kvs that were read.
+-- Afterwards the watch has all existing kvs, or has failed.
 local function finish_initial(one)
   if not one.initial or one.store:status().compact_revision <= one.initial_revision then return end
   while one.initial and watch.take_initial(one) do end
@@ -120,10 +120,10 @@ local function terminal_error(one)
   return one.failure or one.last
 end
 
---- Syncs a watch whose reader is the caller. Asks the core to queue progress after all events so far; then everything
--- before the progress can be read without waiting. A lagging watch is caught up, and batches are moved from a full
--- queue into the buffer. Returns a revision, or nil and an error.
-local function sync_alone(one)
+--- Syncs a watch whose reader is the caller. The core queues progress after all events so far; everything
+-- before it can then be read without waiting. A lagging watch is caught up, and batches are moved from a full queue
+-- into the buffer. Returns a revision, or nil and an error.
+local function sync_own(one)
   for i = 1, SYNC_STEPS do
     local revision = one.core:request_progress()
     if revision then return revision end
@@ -161,7 +161,7 @@ local function sync_with_reader(one, timeout)
     while one.revision < target do
       local why = terminal_error(one)
       if why then return nil, why end
-      if not watch.is_read_by_other(one) then return sync_alone(one) end
+      if not watch.is_read_by_other(one) then return sync_own(one) end
       if not one.progressed:wait(deadline and deadline - d.now()) then return nil, core.new_error("timeout") end
     end
     return one.revision
@@ -200,7 +200,7 @@ function origin.arm(one)
   if one.read then get_poller(one.store).reading[one] = true end
 end
 
---- Counts that a waiter has left.
+--- Counts a waiter that has left.
 function origin.end_wait(one)
   get_poller(one.store):remove(one)
 end
@@ -215,7 +215,7 @@ function origin.has_failed(one)
   return one.core:has_failed()
 end
 
---- Returns false: the existing kvs are read at one revision only.
+--- Returns false: the reading is not restarted here, but only by open.
 function origin.begin_again()
   return false
 end
@@ -225,7 +225,7 @@ function origin.sync(one, timeout)
   local err = terminal_error(one)
   if err then return nil, err end
   if watch.is_read_by_other(one) then return sync_with_reader(one, timeout) end
-  return sync_alone(one)
+  return sync_own(one)
 end
 
 --- Ends the watch in the core.
@@ -274,7 +274,7 @@ local function take_page(one, key, opts, used)
 end
 
 --- If the queue of a lagging watch is empty, makes the store catch the watch up until something has arrived. Returns
--- true if something has.
+-- true if that was done, and something has arrived.
 local function bring_up(one)
   for step = 0, LOOK_STEPS do
     local n, _, is_behind = one.core:backlog()
@@ -287,14 +287,14 @@ end
 --- Catches the watch up if it is behind, and reads the rest of a page that was begun. During the call a finalizer takes
 -- no page, since the iterator would then return this page instead of the next.
 function origin.look(one)
-  local has_come = bring_up(one)
-  if not one.read or one.is_taking_initial then return has_come end
+  local has_arrived = bring_up(one)
+  if not one.read or one.is_taking_initial then return has_arrived end
   one.is_taking_initial = true
   local ok, result, err = pcall(read_more, one, true)
   one.is_taking_initial = nil
   if not ok then error(result, 0) end
   if not one.is_closed then one.page = { result = result, err = err } end
-  return has_come
+  return has_arrived
 end
 
 --- Returns an iterator over the existing kvs. It raises an error if the watch has failed before a page is read, since
@@ -319,9 +319,9 @@ end
 
 -- }======
 
---- Watches a key, or a range of keys, with options that are a table, and those of the core. Returns the watch, or nil
--- and an error. All tables are made before the core begins the watch: from then on every allocation may run a finalizer
--- that compacts the revision of the existing kvs.
+--- Watches a key, or a range of keys. `opts` is a table; `core_opts` are the options for the core. Returns the watch,
+-- or nil and an error. All tables are made before the core begins the watch: from then on every allocation may run a
+-- finalizer that compacts the revision of the existing kvs.
 local function try_open(store, key, opts, core_opts)
   local one = watch.new {
     core = false,
@@ -336,8 +336,8 @@ local function try_open(store, key, opts, core_opts)
     used = opts[watch.TRANSIENT] and {}, -- tables of events
     waiters = 0,
     -- These are set while a page of the existing kvs is being read:
-    --   read   of the core; list: the kvs that it has read
-    --   page   that was read to its end, and not taken yet: { result =, err = }
+    --   read   the core's read of the page; list: the kvs that it has read
+    --   page   the page, read to its end and not taken yet: { result =, err = }
   }
   one.initial = opts.initial and initial_pages(one, key, opts) or nil
   local handle, tag, now = check.call("watch", store.open_watch, store, key, core_opts)
@@ -370,8 +370,8 @@ local function open(store, key, opts)
   end
 end
 
---- Wakes the waiters of watches that have news. Called by code that changes a store in a poll of the driver, since the
--- store itself may have been polled already.
+--- Wakes the waiters of watches that have something to take. Called by code that changes a store in a poll of the
+-- driver, since the store itself may have been polled already.
 local function poke(store)
   local own = get_poller(store)
   if own.count > 0 then own:poll() end

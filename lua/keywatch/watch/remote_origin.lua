@@ -88,7 +88,8 @@ local function cancel_read(one)
   if rest then rest:close() end
 end
 
---- Returns the request for a page and everything after it; or nil for the first page, whose revision is not known yet.
+--- Returns the request for the rest of the range, beginning with a page; or nil for the first page, whose revision is
+-- not known yet.
 local function rest_bytes_of(one, key, opts)
   if not opts.revision then return nil end
   return core.requests.range(one.client, key, {
@@ -113,7 +114,7 @@ local function take_page(one, key, opts, used)
     local bytes = core.requests.range(one.client, key, opts)
     read = one.watch_calls.transport.reads:begin(RANGE, bytes, one, one.rest, rest_bytes_of(one, key, opts))
     one.read = read
-    if one.is_closed then cancel_read(one) end -- by a finalizer, before the watch had its read
+    if one.is_closed then cancel_read(one) end -- by a finalizer, before one.read was set
   end
   if not read.is_done then return nil, NOT_YET end
   one.read = nil
@@ -125,7 +126,7 @@ local function take_page(one, key, opts, used)
   return result
 end
 
---- Notes the revision and the cluster of the existing kvs. The watch begins after that revision.
+--- Makes the watch begin after the revision of the existing kvs, in their cluster.
 local function begin_after(one, revision, cluster)
   one.initial_revision = revision
   one.core:begin(revision, cluster)
@@ -171,10 +172,10 @@ end
 local function await_initial(one, deadline)
   one.initial = initial_pages(one)
   while not one.initial_revision do
-    local has_come = watch.take_initial(one)
+    local was_taken = watch.take_initial(one)
     if one.failure then error(one.failure, 0) end
     if one.is_closed then error(errors.closed("watch"), 0) end
-    if not has_come and not one.arrival:wait(driver.time_left(deadline)) then
+    if not was_taken and not one.arrival:wait(driver.time_left(deadline)) then
       error(one.watch_calls.transport.reads:error(one.read), 0)
     end
   end
@@ -245,7 +246,7 @@ function origin.begin_again(one)
   return true
 end
 
---- Returns the deadline of opening a watch; nil: none. Raises, before anything is sent, if the caller may not wait.
+--- Returns the deadline of opening a watch; nil: none. Raises, before anything is sent, if the caller must not wait.
 local function deadline_of(opts)
   local d = driver.get()
   local deadline = opts.deadline or driver.deadline_of(opts.timeout)
@@ -274,7 +275,7 @@ local function open(client, key, opts)
     has_own_call = false, -- the watch does not share its call
     is_full = false,      -- the queue is full: the watch has left its call until it is read
     read = nil,           -- the read of the next page of the existing kvs
-    rest = nil,           -- of the existing kvs, see client/range_stream.lua
+    rest = nil,           -- for the pages of the existing kvs: see client/range_stream.lua
   }
   one.used = opts[watch.TRANSIENT] and {} -- tables of events
   watch.new(one)
@@ -298,11 +299,11 @@ local function buffer_initial(one)
   end
 end
 
---- Returns the revision that sync has reached, if that is far enough; or nil, and an error if there will be no further
--- progress. With `is_alone` the caller of sync reads the watch itself, and everything that has arrived counts;
--- otherwise only what was returned to the reader.
-local function reached(one, target, is_alone)
-  if not is_alone then return one.revision >= target and one.revision end
+--- Returns the revision that sync has reached, if it is at least the target; otherwise nil or false, and an error if
+-- there will be no further progress. With `is_reader` the caller of sync reads the watch itself, and everything that
+-- has arrived counts; otherwise only events that were returned to the reader.
+local function reached(one, target, is_reader)
+  if not is_reader then return one.revision >= target and one.revision end
   if one.initial then return nil, buffer_initial(one) end
   local state, next_revision = one.core:state()
   if next_revision > target then return target end
@@ -318,13 +319,13 @@ end
 local function follow(one, target, deadline)
   local d, asks, ask_at = driver.get(), 0, 0
   while true do
-    local is_alone = not watch.is_read_by_other(one)
+    local is_reader = not watch.is_read_by_other(one)
     local err = watch.terminal_error(one)
     if err then return nil, err end
-    local revision, why = reached(one, target, is_alone)
+    local revision, why = reached(one, target, is_reader)
     if revision then return revision end
     if why then return nil, why end
-    if is_alone and one.is_full then return nil, core.new_error("full") end
+    if is_reader and one.is_full then return nil, core.new_error("full") end
     if one.watch_calls:is_trusted(one) == false then return nil, core.new_error("unsupported") end
     if d.now() >= ask_at then
       asks, ask_at = asks + 1, d.now() + ASK_AGAIN

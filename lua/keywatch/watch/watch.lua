@@ -5,8 +5,8 @@
 -- the buffer ("handed out"). A long revision arrives in several pieces. A reader that finds both empty waits for an
 -- event of the driver. Invariant: everything up to the field `revision` was handed out.
 --
--- The queue belongs to the origin of the watch (local_origin.lua, remote_origin.lua), a table of functions, and of
--- `owner`, the name of the watched object in error texts:
+-- The queue belongs to the origin of the watch (local_origin.lua, remote_origin.lua), a table with `owner`, the name of
+-- the watched object in error texts, and these functions:
 --
 --   take(watch)            takes the next item from the queue. Returns "events", a list, and whether more of the same
 --                          revision follows; "progress" and a revision; "failed" and an error; or nil if the queue is
@@ -15,7 +15,7 @@
 --   arm(watch)             called after begin_wait, and again if the wait continues: the event watch.arrival is set
 --                          once, when something has arrived
 --   end_wait(watch)        called after a wait, once for each begin_wait
---   look(watch)            checks once for new events, without waiting, and reads a page of the existing kvs
+--   look(watch)            checks once for new events, without waiting, and completes a page of the existing kvs
 --                          that was begun, if that needs no wait. Returns true if the caller has to check again when
 --                          the queue is empty again
 --   is_closed(watch)       true if the store, or the client, is closed
@@ -53,8 +53,8 @@ local function me()
   return not is_main and co or "main"
 end
 
---- True if another coroutine than the caller's reads the watch, which means that it was the last to read, and has not
--- ended. The main program counts as a reader only while it waits.
+--- True if another coroutine reads the watch: it was the last to read, and has not ended. The main program counts as a
+-- reader only while it waits.
 local function is_read_by_other(watch)
   local reader = watch.reader
   if not reader or reader == me() then return false end
@@ -82,11 +82,11 @@ local function undo_wait(watch)
   watch.origin.end_wait(watch)
 end
 
---- Waits until something may have arrived. Returns false if the deadline was first. A finalizer may close the watch
--- while the event is made, so the caller first checks again.
+--- Waits until something may have arrived. Returns false if the deadline has passed. Returns true at once if the event
+-- had to be made: a finalizer may have closed the watch during that, and the caller checks again.
 local function wait(watch, deadline)
   local d = driver.get()
-  if deadline then d.check_wait() end -- raises even if the deadline is already over
+  if deadline then d.check_wait() end -- raises even if the deadline has passed
   if not watch.arrival then
     watch.arrival = d.event()
     return true
@@ -220,9 +220,9 @@ end
 local function fill(watch)
   while watch.at == watch.n do
     if watch.failure or watch.is_closed then return nil end
-    local has_come
-    if watch.initial then has_come = take_initial(watch) else has_come = take(watch) end
-    if not has_come then return false end
+    local was_taken
+    if watch.initial then was_taken = take_initial(watch) else was_taken = take(watch) end
+    if not was_taken then return false end
   end
   return true
 end
@@ -298,7 +298,8 @@ function watch_methods:next(timeout)
   end
 end
 
---- Waits for the next revision and returns { revision, events } with all of its events. Fails like `next`.
+--- Waits for the next revision and returns { revision, events } with all of its events. Each existing kv, and each
+-- event without a key, is a batch by itself. Fails like `next`.
 function watch_methods:batch(timeout)
   check.timeout(timeout, "batch")
   local event, err = self:next(timeout)
@@ -309,7 +310,7 @@ function watch_methods:batch(timeout)
   elseif event.mod_revision then
     while is_inside(self, revision, self.buffer[self.at + 1]) do
       if self.at == self.n then
-        if driver.can_park() then wait(self) end -- others have their turn between the pieces of a long revision
+        if driver.can_park() then wait(self) end -- other tasks run between the pieces of a long revision
         local filled
         filled, err = await(self)
         if not filled then return check.results(nil, err) end
@@ -325,7 +326,7 @@ end
 function watch_methods:events()
   return function()
     local at = self.at + 1
-    if self.has_only_changes and at <= self.n then -- the usual case, written out for speed: see hand_out
+    if self.has_only_changes and at <= self.n then -- the usual case of hand_out, written out for speed
       local buffer = self.buffer
       local event, following = buffer[at], buffer[at + 1]
       local revision = event.mod_revision
@@ -419,7 +420,7 @@ end
 
 --- Makes a watch fail with an error at once, and drops everything that was not handed out. Does nothing if the watch
 -- has ended.
-local function cut(watch, err)
+local function abort(watch, err)
   if watch.failure or watch.is_closed then return end
   fail(watch, err)
   watch.origin.close(watch)
@@ -482,7 +483,7 @@ local function new(fields)
   fields.buffer = {} -- events; false in the place of an event that was handed out
   fields.n = 0       -- events in the buffer, including those that were handed out
   fields.at = 0      -- events of the buffer that were handed out
-  fields.has_only_changes = false -- the buffer certainly has only puts and deletes, no initial kvs or progress
+  fields.has_only_changes = false -- the buffer certainly has only puts and deletes of complete revisions
   fields.is_awaited_by_main = false -- the main program waits for the watch
   fields.is_closed = false
   -- The following fields are set only when they are needed, so that an idle watch is a small table:
@@ -491,17 +492,18 @@ local function new(fields)
   --   progressed   driver event: set when `revision` has risen
   --   is_partial   more events of the last revision in the buffer follow
   --   failure      the error that the watch has failed with
+  --   last         the error that the watch fails with after everything that has arrived was handed out
   --   has_begun    an existing kv was handed out
   --   cut          bytes that are cut off the keys of all events; shown_key: the watched key without them
   --   used         tables of events that are reused: see core_options
-  --   is_taking_initial  the iterator over the existing kvs runs, or what it has returned goes into the buffer
+  --   is_taking_initial  the next existing kv is being read, or moved into the buffer
   return setmetatable(fields, watch_mt)
 end
 
 return {
   new = new,
   finish = finish,
-  cut = cut,
+  abort = abort,
   core_options = core_options,
   CLUSTER = CLUSTER,
   TRANSIENT = TRANSIENT,

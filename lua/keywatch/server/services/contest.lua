@@ -103,7 +103,7 @@ end
 -- deleted.
 local function answer_in_turn(server, call, prefix, key, created, finish)
   local ok, has_turn, err = pcall(is_oldest, server, prefix, created)
-  if not ok or has_turn == nil or call.is_over then
+  if not ok or has_turn == nil or call.has_ended then
     delete_key(server, key)
     if not ok then error(has_turn, 0) end
     if has_turn ~= nil then error(core.new_error("cancelled"), 0) end
