@@ -250,8 +250,8 @@ local function open(given, addresses, advertise, logger)
   self.context, err = tls.new("server", options, "serve", "option 'tls'")
   if not self.context then return nil, err end
   if given.client_cert_auth and not given.ca then
-    self.log.warn("TLS: clients may have a certificate of any authority that this system trusts: to accept only those of "
-      .. "your own authority, set ca or --trusted-ca-file")
+    self.log.warn("TLS: clients may have a certificate of any authority that this system trusts: to accept only those "
+      .. "of your own authority, set ca or --trusted-ca-file")
   end
   check_hosts(self)
   check_dates(self)

@@ -53,7 +53,7 @@ local function to_big_endian(n)
   return table.concat(bytes)
 end
 
---- Returns the number of big-endian bytes.
+--- Returns the whole number that big-endian bytes encode.
 local function from_big_endian(bytes)
   local n = 0
   for i = 1, #bytes do n = n * 256 + bytes:byte(i) end
@@ -73,7 +73,7 @@ local function answer(server, fields)
   return fields
 end
 
---- Makes all changes, and raises the auth revision, at once. Returns an answer; or nil and an error.
+--- Makes all changes, and raises the auth revision, in one durable step. Returns an answer; or nil and an error.
 local function change(server, changes)
   changes[#changes + 1] = { AUTH, REVISION, to_big_endian(revision(server) + 1) }
   local ok, err = server.store:change_rows(changes)

@@ -120,7 +120,7 @@ end
 -- }======
 
 --- Returns the hash of the password in a request: the password is a text, or is hashed already, in base64. Without a
--- password the hash is empty, and matches no password.
+-- password the hash is empty, and matches no password. Returns nil and a refusal if there is no hash.
 local function hash_of(request)
   if (request.password or "") ~= "" then return hash(request.password) end
   local hashed = from_base64(request.hashedPassword or "")

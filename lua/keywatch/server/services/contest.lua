@@ -30,8 +30,8 @@ local function lease_of(server, request)
   return lease.id
 end
 
---- Enters the contest. Returns the client's key, its create revision, the kv that the client already had there, or nil,
--- and the revision of the store. On failure, nil and an error.
+--- Puts the client's key, unless it exists. Returns the key, its create revision, the kv that the client already had
+-- there, or nil, and the revision of the store. On failure, nil and an error.
 local function enter(store, prefix, lease, value)
   local key = names.key_of(prefix, lease)
   local result, err = store:txn {
@@ -46,15 +46,15 @@ end
 
 -- {====== Turns ======
 
---- Deletes the key of a call that has failed, or is over, even in a cancelled task. Never raises, even if the store is
+--- Deletes the key of a call that has failed or ended, even in a cancelled task. Never raises, even if the store is
 -- closed.
 local function delete_key(server, key)
   local store = server.store
   local ok, deleted, err = driver.finish(pcall, store.delete, store, key)
   if not ok then err = deleted end
   if err == nil or errors.text_of(err):find("is closed", 1, true) then return end
-  server.log.warn("the key %s of a call that is over could not be deleted, and goes with its lease: %s", log.quote(key),
-    errors.text_of(err))
+  server.log.warn("the key %s of an ended call could not be deleted, and exists until its lease ends: %s",
+    log.quote(key), errors.text_of(err))
 end
 
 -- A turn: a call that waits until its key is the oldest. The call waits without a task: see `enroll` of queue.lua and
@@ -62,12 +62,12 @@ end
 local turn_methods = {}
 local turn_mt = { __index = turn_methods }
 
---- The function of a worker: deletes the key of a call that is over.
+--- The function of a worker: deletes the key of a call that has ended.
 local function delete_key_of(turn)
   delete_key(turn.call.server, turn.key)
 end
 
---- Returns the answer to a call whose wait is over, or nil and a refusal. If the wait has failed, the client's key is
+--- Returns the answer to a call whose wait has ended, or nil and a refusal. If the wait has failed, the client's key is
 -- deleted.
 local function end_wait(turn, err)
   queue.leave(turn)
@@ -81,7 +81,7 @@ function turn_methods:wake(err)
   calls.resume(self.call, function() return end_wait(self, err) end)
 end
 
---- Called when the call is over and was not answered, even if it is its turn: the client's key is deleted.
+--- Called when the call has ended and was not answered, even if it is its turn: the client's key is deleted.
 function turn_methods:give_up()
   queue.leave(self)
   worker.start(delete_key_of, self)
@@ -99,7 +99,7 @@ local function is_oldest(server, prefix, created)
 end
 
 --- Answers a call as soon as the client's key is the oldest: finish() returns the answer, or nil and a refusal. Returns
--- the result for the handler of the call. If the wait fails, or the call is over before its turn, the client's key is
+-- the result for the handler of the call. If the wait fails, or the call ends before its turn, the client's key is
 -- deleted.
 local function answer_in_turn(server, call, prefix, key, created, finish)
   local ok, has_turn, err = pcall(is_oldest, server, prefix, created)
@@ -110,7 +110,7 @@ local function answer_in_turn(server, call, prefix, key, created, finish)
     return nil, unknown(err)
   end
   if has_turn then return finish() end
-  local turn = setmetatable({ call = call, key = key, finish = finish, place = nil, queue = nil }, turn_mt)
+  local turn = setmetatable({ call = call, key = key, finish = finish, timer = nil, queue = nil }, turn_mt)
   local deferred = calls.defer(call, turn)
   queue.enroll(server.queues, server.store, prefix, created, turn)
   return deferred
@@ -118,7 +118,7 @@ end
 
 -- }======
 
---- Returns the kv of the owner, and the revision of the store, if the queue knows the owner. A queue may be behind the
+--- Returns the kv of the owner, and the revision of the store, if the queue knows the owner. A queue may lag behind the
 -- store; but a key that was the oldest remains the oldest until the key is deleted.
 local function known_owner(server, prefix)
   local key, created = queue.oldest(server.queues, prefix)

@@ -16,7 +16,7 @@ end
 
 --- Returns a compare that holds if the key of a leader is still the leader's. If a client has sent a number that is not
 -- a revision, or on LuaJIT a string, the compare is that of a key that does not exist.
-local function is_leader(leader)
+local function leader_compare(leader)
   local rev = leader.rev or 0
   if type(rev) == "number" and rev >= 0 then return { key = leader.key or "", create_revision = rev } end
   return { key = leader.key or "", create_revision = 0, op = "<" }
@@ -24,7 +24,7 @@ end
 
 --- Applies an operation to the leader's key, if the key is still the leader's. Returns the result of the transaction.
 local function as_leader(store, leader, op)
-  return store:txn { compare = { is_leader(leader) }, success = { op } }
+  return store:txn { compare = { leader_compare(leader) }, success = { op } }
 end
 
 --- Changes the value of a leader. Returns the revision; or nil and a refusal.

@@ -116,8 +116,8 @@ end
 
 -- }======
 
---- There is no raft: the revision is used as raft's index, since both grow with every write. dbSize is never 0, since
--- clients divide by it. dbSizeQuota is below 0 if there is no quota, as in etcd.
+--- Answers Status. There is no raft: the revision is used as raft's index, since both grow with every write. dbSize is
+-- never 0, since clients divide by it. dbSizeQuota is below 0 if there is no quota, as in etcd.
 local function status(server)
   local state = server.store:status()
   return {
@@ -136,7 +136,7 @@ local function status(server)
   }
 end
 
---- The answer has no header, as in etcd.
+--- Defragments the store. The answer has no header, as in etcd.
 local function defragment(server)
   local ok, err = server.store:defragment()
   if not ok then return nil, err end
@@ -211,7 +211,7 @@ end
 local function explain(err)
   if err and err.code == "storage" then return refusal.new(refusal.FAILED_PRECONDITION, err.message) end
   if not err or err.code ~= "no_space" then return err end
-  return refusal.new(refusal.RESOURCE_EXHAUSTED, "keywatch: there is no room on the disk for the snapshot")
+  return refusal.new(refusal.RESOURCE_EXHAUSTED, "keywatch: there is no space on the disk for the snapshot")
 end
 
 --- Sends a snapshot. The snapshot's file is removed when the call ends, for whatever reason.
@@ -228,7 +228,7 @@ end
 
 -- }======
 
---- This member is the leader already, and there is no other member.
+--- Changes nothing: this member is the leader, and there is no other member.
 local function move_leader(server, request)
   if core.decimal(request.targetID or 0) == server.identity.member_id then return {} end
   return nil, refusal.new(refusal.FAILED_PRECONDITION, "etcdserver: bad leader transferee")

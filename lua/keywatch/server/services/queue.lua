@@ -1,6 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- queue: the calls of the Lock and Election services that wait for their turn in one contest, which is below one
--- prefix: see contest.lua.
+--- queue: the calls of the Lock and Election services that wait for their turn below one prefix: see contest.lua.
 --
 -- The keys in the store decide whose turn it is, and any client may put and delete them. A queue follows the store by
 -- one watch of the prefix, so an event costs the same, however many calls wait. The first waiting call makes the queue,
@@ -136,7 +135,7 @@ local function queue_of(queues, store, prefix)
       keys = nil,            -- the oldest keys below the prefix: see above
       is_complete = false,   -- `keys` has all keys below the prefix
       revision = 0,          -- revision of the store for `keys`
-      events = 0,            -- that were applied
+      events = 0,            -- number of events that were applied
       waiters = timers.new(), -- calls that have no turn yet, by create revision
       count = 0,             -- calls, including those that have their turn and have not left
       reader = nil,          -- the worker that reads the watch
@@ -160,19 +159,19 @@ local function leave(waiter)
   local queue = waiter.queue
   if not queue then return end
   waiter.queue = nil
-  queue.waiters:remove(waiter.place)
+  queue.waiters:remove(waiter.timer)
   queue.count = queue.count - 1
   if queue.count == 0 then finish(queue) end
 end
 
---- Passes an error to all current waiters, the oldest first. Waiters that arrive during it get only the next error.
+--- Passes an error to all current waiters, the oldest first. Waiters that arrive during that get only the next error.
 -- Returns false if there are no waiters.
 local function fail_all(queue, err)
   local count = #queue.waiters.heap
   for i = 1, count do
     local waiter = queue.waiters:first()
     if not waiter then break end
-    queue.waiters:remove(waiter.place)
+    queue.waiters:remove(waiter.timer)
     waiter:wake(err)
     if i % WOKEN_PER_TURN == 0 then driver.get().sleep(0) end
   end
@@ -206,7 +205,7 @@ end
 -- older than `created`. After `wake`, or to stop waiting, call `leave`.
 local function enroll(queues, store, prefix, created, waiter)
   local queue = queue_of(queues, store, prefix)
-  waiter.queue, waiter.place = queue, queue.waiters:add(created, waiter)
+  waiter.queue, waiter.timer = queue, queue.waiters:add(created, waiter)
   queue.count = queue.count + 1
   queues[prefix] = queues[prefix] or queue -- a finalizer may have ended the queue before the waiter was added
   if not queue.reader then queue.reader = worker.start(work, queue) end
