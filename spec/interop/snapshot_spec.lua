@@ -251,7 +251,7 @@ describe("a snapshot #once", function()
     ctl:must { "put", "a", input = ("x"):rep(1000000) }
     local done = ctl:run { "snapshot", "save", scratch .. "/image" }
     assert.not_equal(0, done.status)
-    assert.matches("there is no room on the disk for the snapshot", done:stderr())
+    assert.matches("there is no space on the disk for the snapshot", done:stderr())
     assert.equal("a\n", ctl:must { "get", "a", "--keys-only" }:match("^[^\n]*\n"))
   end)
 

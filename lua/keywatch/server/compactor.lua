@@ -2,8 +2,8 @@
 --- compactor: compacts the history of a store from time to time, as etcd does.
 --
 --   periodic   History older than `retention` seconds is compacted. The revision is recorded ten times in `retention`,
---              or, if `retention` is longer than an hour, ten times an hour. The first compaction comes after `retention`;
---              further ones come every `retention`, or, if `retention` is longer than an hour, every hour.
+--              or, if `retention` is longer than an hour, ten times an hour. The first compaction comes after
+--              `retention`, further ones every `retention`, or, if `retention` is longer than an hour, every hour.
 --   revision   The last `retention` revisions are kept. Older ones are compacted, every five minutes.
 --
 -- Younger history is never compacted. The store may be any object with a store's methods: status and compact may wait,
