@@ -5,7 +5,7 @@
 local A_PROGRAM = "a program has a store of its own"
 local ALL = {
   ["store/delete"] = {
-    ["its files are looked into"] = { "of long keys is written in parts, since LMDB has a part in memory" },
+    ["its files are looked into"] = { "of long keys is written in parts, since LMDB keeps a part in memory" },
   },
   ["store/txn_misuse"] = { [A_PROGRAM] = { "fails at once if it repeats the same tables many times" } },
   ["watch/watch_reading"] = { [A_PROGRAM] = { "raises a text in nginx, which would log an object as nothing" } },

@@ -62,7 +62,7 @@ describe("a splitter", function()
     end
   end)
 
-  it("refuses a message above the limit by its length alone", function()
+  it("refuses a message above the limit because of its announced length", function()
     local found, ending = probe.split(4, { frame("abcd") .. frame("abcde"):sub(1, 5) })
     assert.same({ { "abcd" }, "too_large" }, { found, ending })
     assert.equal("too_large", (select(2, probe.split(4, { "\0\255\255\255\255" }))))

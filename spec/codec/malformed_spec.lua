@@ -127,7 +127,7 @@ describe("malformed bytes", function()
     assert.is_false(is_message("TxnRequest", nested(20000), "too_many_ops"))
   end)
 
-  it("are refused wherever they stand", function()
+  it("are refused wherever they are in a message", function()
     refuses("TxnRequest", "1204 1202 0a01")
     refuses("TxnRequest", "1203 1201 08")
     refuses("TxnRequest", "1204 1202 0801")

@@ -80,7 +80,7 @@ describe("a record", function()
     end
   end)
 
-  it("keeps no fields that are for Lua alone", function()
+  it("keeps no fields that are only for Lua", function()
     assert.equal("", probe.recode("StatusResponse", core.encode("StatusResponse", { version = "3", errors = { "a" } })))
   end)
 
@@ -134,7 +134,7 @@ describe("a record", function()
       recoded("TxnResponse", "0a021807 1001 1a08 2206 0a0218071001"))
   end)
 
-  it("leaves values out where only keys are asked for", function()
+  it("leaves values out if only keys were requested", function()
     local bare = "120b0a03666f6f100218022001"
     assert.equal("0a00" .. bare, recoded("RangeResponse", "12100a03666f6f1002180220012a03626172", "bare"))
     assert.equal("0a00" .. bare, recoded("RangeResponse", bare, "bare"))

@@ -32,7 +32,7 @@ describe("alarms", function()
   end))
 end)
 
-describe("alarms of other members, which a service keeps", function()
+describe("alarms of other members", function()
   it("count as the store's own", with_new(function(store)
     assert(store:change_rows {
       { "alarms", "no_space/5", "" }, { "alarms", "no_space/7", "" }, { "alarms", "corrupt", "" }
@@ -66,7 +66,7 @@ describe("alarms of other members, which a service keeps", function()
     assert.same({ "corrupt/5" }, store:rows("alarms"))
   end))
 
-  it("are there when the store is opened again", function()
+  it("are still armed when the store is opened again", function()
     local path = directory.new()
     local store = assert(keywatch.open { path = path })
     assert(store:change_rows { { "alarms", "no_space/5", "" } })

@@ -52,7 +52,7 @@ describe("delete", function()
     }, store:delete("a", { range_end = "c", prev_kv = true }))
   end)
 
-  it("of long keys is written in parts, since LMDB has a part in memory", function()
+  it("of long keys is written in parts, since LMDB keeps a part in memory", function()
     local path, length, parts = directory.new(), probe and 8192 or 1000000, 2
     local options = { now = 0, path = path, journal_segment_bytes = 65536 } -- the group has no room in the journal
     local store = keywatch.open(options)

@@ -141,7 +141,7 @@ describe("a damaged store #slow", function()
     end
   end)
 
-  it("is refused when its format is another one", function()
+  it("is refused when it has the format of another version", function()
     expect_refused(forging_number("format", "\1$", "\2"), "it has the format of another version of keywatch", "storage")
   end)
 
@@ -265,7 +265,7 @@ describe("a store with a record that is damaged while it is open #slow", functio
     ]])
   end)
 
-  it("gives no image", function()
+  it("cannot be copied to an image", function()
     expect("corrupt", [[
       local snapshot = assert(store:open_snapshot())
       local is_ready, err

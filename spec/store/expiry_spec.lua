@@ -15,7 +15,7 @@ end
 local function with_store(fn) return function() fn(keywatch.open { now = 0 }) end end
 
 describe("a lease", function()
-  it("lives until its TTL is over, and not longer", function()
+  it("lives until its TTL has passed, and no longer", function()
     local store = keywatch.open { now = 100 }
     local lease = store:lease(10)
     store:put("a", "", { lease = lease })

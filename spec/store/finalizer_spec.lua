@@ -187,7 +187,7 @@ end
 
 describe("a finalizer", function()
   for _, act in ipairs(acts) do
-    it(("that %s leaves the calls whole in whose middle it runs"):format(act[1]), function()
+    it(("that %s does not disturb the calls in the middle of which it runs"):format(act[1]), function()
       expect_well(("local function the_act() %s end\n%s"):format(act[2], check_calls))
     end)
   end

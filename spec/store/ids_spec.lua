@@ -154,7 +154,7 @@ describe("an id of 64 bits", function()
     end)
   end)
 
-  it("is refused as a number that may be another one", function()
+  it("is refused as a number that a double does not represent exactly", function()
     if has_integers then return end
     local store = keywatch.open { now = 0 }
     store:lease(10, { id = "9007199254740992" })
@@ -203,7 +203,7 @@ describe("revisions and counts", function()
     end
   end))
 
-  it("are refused as numbers that may be others", function()
+  it("are refused as numbers that a double does not represent exactly", function()
     if has_integers then return end
     local store, number = keywatch.open { now = 0 }, 9007199254740993
     for _, door in ipairs {

@@ -96,7 +96,7 @@ describe("an image", function()
     assert.equal(store:hash_kv().hash, back:hash_kv().hash)
   end)
 
-  it("has the state of its moment, whatever is written during it", function()
+  it("has the state at its beginning, whatever is written during it", function()
     for _, path in ipairs { false, scratch .. "/durable" } do
       local store = open { path = path or nil }
       for i = 1, 200 do store:put("k" .. i, ("x"):rep(i)) end
@@ -160,7 +160,7 @@ describe("an image", function()
       snapshot:close()
     end)
 
-    it("has the leases of its moment, however they change during it", function()
+    it("has the leases at its beginning, however they change during it", function()
       open_with_leases()
       local ttls = ttls_of(store)
       local snapshot = assert(store:open_snapshot())
@@ -341,7 +341,7 @@ describe("restoring an image", function()
     expect_refused("damaged", bytes:sub(1, -4096 - 1), true)
   end)
 
-  it("takes a file without checksum, or with a wrong one, on request", function()
+  it("accepts a file without checksum, or with a wrong one, on request", function()
     for _, given in ipairs { bytes:sub(1, -SUM - 1), bytes:sub(1, -2) .. "?" } do
       expect_refused("SHA%-256", given)
       local store = image.restore(given, scratch, true)

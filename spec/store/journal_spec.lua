@@ -139,7 +139,7 @@ local function damage(slot, at, n)
 end
 
 describe("a journal", function()
-  it("is empty where there is none", function()
+  it("is empty if the directory has no segment", function()
     expect_groups(1, 0)
     assert.is_false(assert(recover()).has_files)
     open():close()
@@ -148,7 +148,7 @@ describe("a journal", function()
     assert.same({ "journal-0" }, directory.list(path))
   end)
 
-  it("has every kind of change again, and the numbers of the last group", function()
+  it("returns every kind of change, and the numbers of the last group", function()
     local changes = {
       { "put", 2, 0, false, "record" }, { "put", 2, 1, true, "" }, { "put", 3, 4294967294, false, ("r"):rep(9000) },
       { "remove", 1, 7, true }, { "remove", 2, 0, false },
@@ -176,7 +176,7 @@ describe("a journal", function()
     assert.same({ 1, 9, 4 }, { found.groups, found.revision, found.compact_revision })
   end)
 
-  it("has what is not applied yet", function()
+  it("returns the groups that are not applied yet", function()
     local journal = open()
     append(journal, 1, 5)
     journal:close()
@@ -222,7 +222,7 @@ describe("a journal", function()
     expect_groups(9, 16, { applied = 8 })
   end)
 
-  it("has files of another size, too, from a time with another option", function()
+  it("also uses files of another size, made with another option", function()
     open():close()
     local journal = open { epoch = EPOCH + 1, segment_bytes = 2 * SMALL }
     append(journal, 1, 2)
@@ -233,7 +233,7 @@ describe("a journal", function()
     expect_groups(1, 3, { epoch = EPOCH + 1 })
   end)
 
-  it("uses segments again whose groups are released", function()
+  it("reuses segments whose groups are released", function()
     local journal = open()
     for n = 1, 50 do
       append(journal, n, n)
@@ -247,7 +247,7 @@ describe("a journal", function()
     expect_groups(51, 58, { applied = 50 })
   end)
 
-  it("is written past the page cache where the file system can, in every use of a segment", function()
+  it("bypasses the page cache if the file system can, in every use of a segment", function()
     path = directory.new_elsewhere()
     local command = ("dd if=/dev/zero of='%s/tried' bs=%d count=1 oflag=direct 2>/dev/null"):format(path, BLOCK)
     local can = os.execute(command)
@@ -282,7 +282,7 @@ describe("a journal", function()
     assert.equal(6000, #found.changes[1][5])
   end)
 
-  it("takes over the segments of an earlier epoch, whose groups are forgotten", function()
+  it("reuses the segments of an earlier epoch, and ignores their groups", function()
     local journal = open()
     append(journal, 1, 6)
     journal:close()
@@ -395,7 +395,7 @@ describe("a damaged journal", function()
     end
   end)
 
-  it("is refused where a header is lost", function()
+  it("is refused if a header is lost", function()
     make()
     damage(1, 0)
     expect_refusal("^journal%-1 has a damaged header$")
@@ -412,7 +412,7 @@ describe("a damaged journal", function()
     end
   end)
 
-  it("is refused where a frame is damaged that has one behind it, but not if that is applied", function()
+  it("is refused if a frame before another one is damaged, unless its group is applied", function()
     for frame = 0, 1 do
       for _, at in ipairs { 0, FRAME_HEADER } do
         make()
@@ -424,14 +424,14 @@ describe("a damaged journal", function()
     end
   end)
 
-  it("is refused where a damaged frame is followed by one whose payload is torn", function()
+  it("is refused if the frame after a damaged one has a torn payload", function()
     make()
     damage(0, FRAMES + BLOCK)
     damage(1, FRAMES + FRAME_HEADER)
     expect_refusal("group 3, but group 2 before it is lost")
   end)
 
-  it("is refused where a frame does not follow the one before", function()
+  it("is refused if a frame does not follow the one before", function()
     local first, second = make()
     files.write(segment(0), forge(first, FRAMES + BLOCK, 72, "else"))
     expect_refusal("a group does not follow the one before")
@@ -444,14 +444,14 @@ describe("a damaged journal", function()
     expect_refusal("has group 4, but group 3 before it is lost")
   end)
 
-  it("is refused where a segment is missing", function()
+  it("is refused if a segment is missing", function()
     make()
     assert(os.remove(segment(0)))
     expect_refusal("^journal%-1 has group 3, but the groups 1 to 2 before it are lost$")
     expect_groups(3, 3, { applied = 2 })
   end)
 
-  it("is refused where a segment was copied, or put into another's place", function()
+  it("is refused if a segment was copied, or has the name of another one", function()
     local first, second = make()
     files.write(segment(3), first)
     expect_refusal("another segment has the same group")
@@ -480,12 +480,12 @@ describe("a damaged journal", function()
     end
   end)
 
-  it("is refused where it is that of another store", function()
+  it("is refused if it belongs to another store", function()
     make()
     expect_refusal("^journal%-0 is part of the journal of another store$", { store_id = STORE + 1 })
   end)
 
-  it("is refused where the database is older than it", function()
+  it("is refused if the database is older than the journal", function()
     make()
     expect_refusal("newer than the database", { epoch = EPOCH - 1 })
     renew()
@@ -493,14 +493,14 @@ describe("a damaged journal", function()
     expect_groups(1, 0) -- no group of that epoch was acknowledged
   end)
 
-  it("is refused where a newer version has written it", function()
+  it("is refused if a newer version has written it", function()
     local first = make()
     local header = patch(first:sub(1, HEADER - 4), 7, "\2")
     files.write(segment(0), patch(first, 0, header .. big_endian(crc32c.checksum { header })))
     expect_refusal("^journal%-0 was written by a newer version of keywatch$")
   end)
 
-  it("is refused where something else has the name of a segment", function()
+  it("is refused if a file of another kind has the name of a segment", function()
     make()
     os.remove(segment(0))
     files.write(segment(0), ("not a journal\n"):rep(1000))
@@ -513,7 +513,7 @@ describe("a damaged journal", function()
     expect_refusal("^journal%-0 is not a regular file$")
   end)
 
-  it("does not mind a segment that was not finished, nor files of other names", function()
+  it("ignores a segment that was not finished, and files of other names", function()
     make()
     files.write(path .. "/journal.new", "half")
     files.write(path .. "/journal", "mine")
@@ -527,7 +527,7 @@ describe("a damaged journal", function()
     expect_groups(4, 4, { epoch = EPOCH + 1, applied = 3 })
   end)
 
-  it("takes no frame of an earlier use, nor the value of a user, for a frame", function()
+  it("does not mistake a frame of an earlier use, or the value of a user, for a frame", function()
     local journal = open { segment_bytes = 8 * SMALL }
     append(journal, 1, 3, 5000)
     local old = files.read(segment(0)):sub(FRAMES + 1, FRAMES + BLOCK)

@@ -455,7 +455,7 @@ describe("a lease of another store", function()
     assert.is_nil(store:get("a"))
   end)
 
-  it("may be meant by its id, and one of a namespace is its owner's", function()
+  it("is accepted by its id, and by an object of another namespace of the same store", function()
     assert(store:put("a", "", { lease = other:lease(10, { id = 7 }).id }))
     assert(store:namespace("b/"):put("a", "", { lease = store:namespace("c/"):lease_by_id(7) }))
     assert.equal("a b/a", table.concat(store:lease_by_id(7):keys(), " "))

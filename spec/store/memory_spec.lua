@@ -249,7 +249,7 @@ describe("where memory runs out #starved,", function()
       end
     end)
 
-    it(request[1] .. " fails and leaves everything as it was, also if Lua has none either", function()
+    it(request[1] .. " fails and leaves everything as it was, also if Lua has no memory either", function()
       try_all(request, math.max(9, request.least or 0), probe.fail_all, is_fast and 5 or 1)
     end)
   end

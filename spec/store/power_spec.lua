@@ -226,7 +226,7 @@ describe("a store whose power fails while a checkpoint is slow #slow", function(
     return strike.part == "checkpoint" and strike.reused > 0 and "round" or "short"
   end
 
-  it("has every acknowledged step, though the journal has used segments again", function()
+  it("has every acknowledged step, though the journal has reused segments", function()
     local random = new_random(tonumber(os.getenv("KW_SEED")))
     occurrences.await({ "round" }, POWER, function() return play(random) end)
   end)
@@ -253,7 +253,7 @@ if core.probe then
       error(("seed %d: the store is none of the first %d steps"):format(seed, done), 0)
     end
 
-    it("is found out when the power fails", function()
+    it("is detected when the power fails", function()
       local random = new_random(tonumber(os.getenv("KW_SEED")))
       occurrences.await({ "caught" }, 1, function()
         local seed = random:next()

@@ -27,7 +27,7 @@ describe("a new store", function()
 end)
 
 describe("put", function()
-  it("returns its revision alone", function() assert.same({ revision = 2 }, new_store():put("a", "v")) end)
+  it("returns only its revision", function() assert.same({ revision = 2 }, new_store():put("a", "v")) end)
 
   it("creates a key of version 1, created and changed at its revision", with_store(function(store)
     store:put("other", "")
@@ -77,7 +77,7 @@ describe("put", function()
   it("refuses an empty key", function() refuses(new_store(), "empty_key", "", "v") end)
 
   describe("with prev_kv", function()
-    it("returns the previous kv, whole", with_store(function(store)
+    it("returns all fields of the previous kv", with_store(function(store)
       store:lease(10, { id = 7 })
       store:put("a", "1", { lease = 7 })
       store:put("a", "2", { lease = 7 })

@@ -39,7 +39,7 @@ describe("the range of", function()
     assert.equal("", keys_in("c"))
   end)
 
-  it("an empty range_end is the key alone", function() assert.equal("a", keys_in("a", { range_end = "" })) end)
+  it("an empty range_end is only the key", function() assert.equal("a", keys_in("a", { range_end = "" })) end)
 
   it("a range_end stops before it", function()
     assert.equal("a a\0 a\0b aa", keys_in("a", { range_end = "ab" }))

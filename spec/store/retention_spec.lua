@@ -79,7 +79,7 @@ describe("the history of a replica", function()
     assert.equal(11, store:status().compact_revision)
   end)
 
-  it("has the size of the events after a gap, when the part before is forgotten", function()
+  it("has the size of the events after a gap, when the part before the gap is compacted", function()
     store = keywatch.open { replica = true, now = 0, history_bytes = 2000 }
     store:load_kvs(10, { kv("a", 3) })
     local rev = 10

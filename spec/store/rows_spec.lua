@@ -134,7 +134,7 @@ describe("rows of a durable store", function()
     shell.must("rm -r " .. path)
   end)
 
-  it("are there when it is opened again", function()
+  it("exist when the store is opened again", function()
     fill(store)
     open()
     assert.same(FILLED, rows_of(store, "b"))

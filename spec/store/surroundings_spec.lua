@@ -39,7 +39,7 @@ describe("the directory of a durable store", function()
 
   local function is_there(name) return uv.fs_stat(place .. name) ~= nil end
 
-  it("stays in use if its path means another one: by the journal and by a defragmentation", function()
+  it("stays in use if its path leads to another one: by the journal and by a defragmentation", function()
     assert(store:put("a", "1"))
     assert.same({ true, false }, { is_there "/one/data/journal-0", is_there "/two/data/journal-0" })
     assert(store:defragment())

@@ -34,7 +34,7 @@ local function refusal(store, success, failure)
   return found
 end
 
-describe("a key may not be written twice:", function()
+describe("a key must not be written twice:", function()
   local refused = {
     { "two puts", { put(), put() } },
     { "a put and a delete of the key", { put(), delete() } },
@@ -172,7 +172,7 @@ describe("an operation that the plain call would refuse", function()
     { "lease_provided", { put = "a", value = "v", ignore_lease = true, lease = 7 } },
   }
 
-  it("is refused, with all that is around it", function()
+  it("is refused, with the transactions around it", function()
     for _, case in ipairs(refused) do assert.equal(case[1], refusal(new_store(), { put("a b"), case[2] })) end
   end)
 
