@@ -128,7 +128,7 @@ describe("keywatch run", function()
       { "%-%-user needs a password", "a.lua", "--user", "root" },
       { "%-%-user has no name", "a.lua", "--user", ":x" },
       { "%-%-password needs %-%-user", "a.lua", "--password", "x" },
-      { "%-%-user has a password, too: %-%-password", "a.lua", "--user", "a:b", "--password", "x" },
+      { "%-%-user and %-%-password both have a password", "a.lua", "--user", "a:b", "--password", "x" },
       { "%-%-id needs %-%-election", "a.lua", "--id", "x" },
       { "%-%-ttl needs %-%-election", "a.lua", "--ttl", "5s" },
       { "%-%-ttl must be a whole number of seconds", "a.lua", "--election", "e", "--ttl", "1500ms" },

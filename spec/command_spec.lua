@@ -465,7 +465,7 @@ cors:
     expect("it must be a map", "a")
     expect("there is no 'nonsense'", "nonsense: 1")
     expect("there is no 'config%-file'", "config-file: x")
-    expect("'name' must not be a map", "name: { a: b }")
+    expect("'name' must be a value or a list of values, not a map", "name: { a: b }")
     expect("'max%-txn%-ops' must be a whole number", "max-txn-ops: many")
     expect("'memory' must be true or false", "memory: 2")
     expect_misuse("'cert%-file' in [^ ]+ needs %-%-key%-file", "serve", "--config-file",

@@ -140,6 +140,16 @@ describe("a rule" .. tag, function()
     end
   end)
 
+  it("applies to streams of ranges, if it is for range or read", within.world(function(world)
+    local client = world:client()
+    for i = 1, 1001 do assert(world.server.store:put(("k/%04d"):format(i), "")) end
+    for _, method in ipairs { "range", "read" } do
+      local rule, n = world:fault { "refuse", method = method, error = "unavailable", skip = 1, count = 1 }, 0
+      for _ in client:each("k/", { prefix = true }) do n = n + 1 end -- a page of 1000, and a stream
+      assert.same({ 1001, 1 }, { n, rule.hits })
+    end
+  end))
+
   it("applies to keys of requests", function()
     for _, case in ipairs {
       { "pgrd", "a/1" }, { "r", "a/2" }, { "pgrd", "a/", true }, { "ft", "b/2" }, { "ft", "c/3" }, { "ft", "d", true },

@@ -66,7 +66,7 @@ local function digits_of(value)
   return (value % 1 == 0 and "%.0f" or "%.14g"):format(value)
 end
 
---- Returns a value as the text of a flag; nil if the value is a map.
+--- Returns a value as the text of a flag; nil if the value is a map, or a list with maps or lists in it.
 local function text_of(value, kind)
   if type(value) == "number" then return digits_of(value) .. (kind == "duration" and "ns" or "") end
   if type(value) ~= "table" then return tostring(value) end
@@ -83,7 +83,7 @@ end
 local function parse(name, value, kind)
   if not kind then return nil, ("there is no '%s'"):format(name) end
   local text = text_of(value, kind)
-  if not text then return nil, ("'%s' must not be a map"):format(name) end
+  if not text then return nil, ("'%s' must be a value or a list of values, not a map"):format(name) end
   local parsed, wanted = flags.parse(kind, text)
   if parsed == nil then return nil, ("'%s' must be %s, not '%s'"):format(name, wanted, text) end
   return parsed

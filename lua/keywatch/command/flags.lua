@@ -72,7 +72,7 @@ local function by_kind(texts)
 end
 
 --- Returns the name of the flag in an argument, nil if the argument is not a flag; and the value after "=", nil if
--- there is none: then the next argument is the value.
+-- there is none: then the next argument is the value, unless the flag is boolean.
 local function split(argument)
   local name, value = argument:match("^%-%-?([%w][%w-]*)=(.*)$")
   return name or argument:match("^%-%-?([%w][%w-]*)$"), value

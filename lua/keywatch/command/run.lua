@@ -19,7 +19,7 @@ local STOP_TIMEOUT = 30 -- seconds: default of --stop-timeout
 --- Returns the function `on_state` for a client, which logs if the first attempt to connect fails. The client itself
 -- logs lasting failures.
 local function first_failure_logger(given)
-  local is_known = false -- the outcome of the first attempt
+  local is_known = false -- the outcome of the first attempt is known
   return function(state)
     if state.state == "waiting" and not is_known then
       log.warn("%s", ("%s waits for a server (%s): %s"):format(given.file,

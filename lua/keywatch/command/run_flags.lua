@@ -11,7 +11,7 @@ local url = require "keywatch.support.url"
 
 local PREFIX = "KEYWATCH_" -- of environment variables
 local ENDPOINT = "http://127.0.0.1:2379"
-local END = "--"           -- what follows it is for the file
+local END = "--"           -- the arguments after it are for the file
 
 local HELP = [[
 keywatch run FILE [flags] [-- ARGUMENT...]
@@ -132,7 +132,7 @@ function checks.user(given, values)
   if values.user then
     local name, password = values.user:match("^([^:]*):(.*)$")
     if password and values.password then
-      return ("%s has a password, too: %s"):format(given:name_of "user", given:name_of "password")
+      return ("%s and %s both have a password"):format(given:name_of "user", given:name_of "password")
     end
     password = password or values.password
     if (name or values.user) == "" then return ("%s has no name"):format(given:name_of "user") end
@@ -209,8 +209,8 @@ local function divide(arguments)
   return before, behind
 end
 
---- Reads a command line. Returns settings, with the fields `file` and `arguments`; or nil and a sentence that says what
--- is wrong.
+--- Reads a command line. Returns settings, with the fields `file`, `operands` and `arguments`; or nil and a sentence
+-- with the reason.
 local function read(arguments)
   local before, behind = divide(arguments)
   local rest, operands = flags.divide(before, FLAGS)

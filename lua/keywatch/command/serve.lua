@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- serve: the command `keywatch serve`: opens a store, and serves it until a signal comes.
+--- serve: the command `keywatch serve`: opens a store, and serves it until a signal arrives.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -16,7 +16,7 @@ local DATA_DIR = "keywatch.data"
 
 local STATUS_OF = { INT = 130, TERM = 143 } -- exit statuses that a shell uses for these signals
 
-local DESCRIPTORS = 32 -- that must be free: the server itself uses about 20
+local DESCRIPTORS = 32 -- file descriptors that must be free: the server itself uses about 20
 
 local GRACE = 5 -- seconds for clients to disconnect
 local PATIENCE = 1 -- seconds between two log lines about the progress of opening
@@ -36,11 +36,11 @@ end
 
 --- Returns a function that logs periodically how much of a data directory has been read.
 local function progress_logger(path)
-  local said = driver.get().now()
+  local logged_at = driver.get().now()
   return function(done, total)
     local now = driver.get().now()
-    if now - said < PATIENCE then return end
-    said = now
+    if now - logged_at < PATIENCE then return end
+    logged_at = now
     log.info("reading %s: %d of %d records, %d %%", path, done, total, math.floor(100 * done / total))
   end
 end
@@ -117,7 +117,7 @@ local function open(values)
     :format(data_dir(values) or "from memory")
 end
 
---- Serves until a signal comes. Returns the exit status.
+--- Serves until a signal arrives. Returns the exit status.
 local function run(given)
   compat.collect_in_steps()
   local store, server = open(given.values)

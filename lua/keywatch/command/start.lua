@@ -23,8 +23,8 @@ local function main(name, flags, run, arguments)
   return keywatch.run(run, given)
 end
 
---- Returns the text of an error without "keywatch: ", and with the names of flags in the place of options of TLS.
--- `flags` are the flags by the names of options.
+--- Returns the text of an error without "keywatch: ", and with the names of flags instead of the options of TLS.
+-- `flags` has the name of the flag for each option.
 local function with_flags(text, flags)
   return (text:gsub("^keywatch: ", ""):gsub("the option ([%l_]+)", function(name)
     return flags[name] and "the flag --" .. flags[name]

@@ -10,7 +10,7 @@ local DEFAULT_URL = "http://localhost:2379"
 local VERSIONS = { ["TLS1.2"] = 2, ["TLS1.3"] = 3 }
 local MOST_YEARS = 1000
 
-local DIRECTORY = "fixtures/client" -- below the data directory, of certificates of the server's own making
+local DIRECTORY = "fixtures/client" -- directory of the certificates of --auto-tls, below the data directory
 
 local function is_secure(text)
   local address = url.parse(text)
@@ -93,7 +93,7 @@ function checks.secure_urls(given, values)
   end
 end
 
---- These need certificates of clients.
+--- Both flags check client certificates.
 function checks.clients(given, values)
   for _, name in ipairs { "client-crl-file", "client-cert-allowed-hostname" } do
     if values[name] and not are_clients_checked(values) then
@@ -135,16 +135,16 @@ local function join_given(given, names)
 end
 
 -- Security flags, and all flags about TLS.
-local SAFETY = { "cert-file", "key-file", "auto-tls", "client-cert-auth", "trusted-ca-file", "client-crl-file",
+local SECURITY = { "cert-file", "key-file", "auto-tls", "client-cert-auth", "trusted-ca-file", "client-crl-file",
   "client-cert-allowed-hostname" }
 local ALL = { "self-signed-cert-validity", "cipher-suites", "tls-min-version", "tls-max-version" }
-for i, name in ipairs(SAFETY) do table.insert(ALL, i, name) end
+for i, name in ipairs(SECURITY) do table.insert(ALL, i, name) end
 
 --- Returns warnings: flags that do not apply to URLs without TLS, and overridden flags.
 local function warnings(given)
   local values, list = given.values, {}
   local secure, plain = split(values)
-  local flags = join_given(given, secure[1] and SAFETY or ALL)
+  local flags = join_given(given, secure[1] and SECURITY or ALL)
   for _, text in ipairs(flags and plain or {}) do
     list[#list + 1] = ("%s is served without TLS; without effect there: %s"):format(text, flags)
   end
@@ -155,8 +155,8 @@ local function warnings(given)
   return list
 end
 
---- Returns the option `tls` of keywatch.serve; nil if no URL has TLS. `data_dir` is the data directory, or nil if all
--- is in memory.
+--- Returns the option `tls` of keywatch.serve; nil if no URL has TLS. `data_dir` is the data directory, or nil if the
+-- store is in memory.
 local function options(values, data_dir)
   if not split(values)[1] then return nil end
   local is_auto = values["auto-tls"] and not values["cert-file"] or nil

@@ -54,7 +54,7 @@ local function read_error(given)
   if type(given) == "string" then
     local ok, err = pcall(core.new_error, given)
     if ok then return err end
-    check.misuse("fault: there is no error of the code '%s'", given)
+    check.misuse("fault: there is no error with the code '%s'", given)
   end
   local status = type(given) == "table" and given.grpc_status
   if type(status) == "number" and status >= 1 and status <= 16 and status % 1 == 0 then
@@ -96,7 +96,8 @@ local function check_fields(given)
   if given.prefix ~= nil and given.key == nil then check.misuse("fault: 'prefix' needs 'key'") end
 end
 
---- Returns the rule that a user has written, as an active one of the world.
+--- Adds a rule to the world, from the table `given` of the user. Returns the rule, which is active. Raises if it is
+-- invalid.
 local function new_rule(world, given)
   check_fields(given)
   if given.client ~= nil and not world.origins[given.client] then
@@ -162,7 +163,7 @@ end
 
 -- }======
 
--- {====== What happens ======
+-- {====== Effects ======
 
 -- The effects of faults on a call, in `before` of the middleware. Each function returns the results of `before`;
 -- nothing lets the call proceed to the next rule.
@@ -171,7 +172,7 @@ local does = {}
 function does.refuse(rule) return nil, rule.err end
 function does.delay(rule) drivers.get().sleep(rule.seconds()) end
 
---- The task of the call waits until the call is over, and is then cancelled.
+--- The task of the call waits until the call has ended, and is then cancelled.
 function does.hang() drivers.get().event():wait() end
 
 function does.lose_request(rule, _, link)
@@ -225,7 +226,8 @@ end
 
 -- {====== Clients ======
 
---- Returns metadata with a token for a request, and remembers the keys of the request; or nil if no rule has keys.
+--- Returns metadata with a token for a request, and remembers the keys of the request. Returns nil if the world never
+-- had a rule, or requests of the path have no keys.
 local function mark(world, path, bytes)
   if not world.has_had_rules or not requests.has_keys(path) then return nil end
   local token = world.last_token + 1
@@ -239,10 +241,10 @@ end
 -- one token for all attempts.
 local function mark_requests(world, transport)
   local unary = transport.unary
-  function transport.unary(of, path, bytes, deadline, is_read, metadata, ...)
+  function transport:unary(path, bytes, deadline, is_read, metadata, ...)
     local own = mark(world, path, bytes)
     for name, value in pairs(own and metadata or {}) do own[name] = value end
-    return unary(of, path, bytes, deadline, is_read, own or metadata, ...)
+    return unary(self, path, bytes, deadline, is_read, own or metadata, ...)
   end
   transport.reads.mark = function(path, bytes) return mark(world, path, bytes) end
 end

@@ -42,7 +42,7 @@ local function txn_of(from, to, batch, known)
   return { success = ops }
 end
 
--- {====== What was compacted ======
+-- {====== Compacted changes ======
 
 local FILLER = "\0keywatch-testing" -- key that is changed at revisions of which no other change is left
 
@@ -100,7 +100,9 @@ local function copy(from, to, revision, now)
       return nil, err
     end
     at = assert(to:txn(txn_of(from, to, batch, known))).revision
-    if at ~= batch.revision then check.misuse("restore: revision %d has become %d", batch.revision, at) end
+    if at ~= batch.revision then
+      check.misuse("restore: the changes of revision %d have got revision %d in the new store", batch.revision, at)
+    end
   end
   watch:close()
   return true

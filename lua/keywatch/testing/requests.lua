@@ -33,7 +33,9 @@ local GROUPS = {
 }
 for group, names in pairs(GROUPS) do
   NAMES[group] = {}
-  for i, name in ipairs(names) do NAMES[group][i] = NAMES[name][1] end
+  for _, name in ipairs(names) do
+    for _, path in ipairs(NAMES[name]) do table.insert(NAMES[group], path) end
+  end
 end
 
 --- Returns the paths of a rule's field `method`, which is a name, a path, or a list of these, as the keys of a table.

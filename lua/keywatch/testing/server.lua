@@ -4,7 +4,8 @@
 --   SERVING <---- start, stop ----> STOPPED: connections are refused
 --      ^-------- start, kill ----> KILLED: the same, and the store is closed; only with a disk
 --
--- A server keeps its URL. It has a new store after `restore`, `replace` and `kill`.
+-- A server keeps its URL. It has another store object after `restore` and `replace`, and after a `start` that follows
+-- `kill`.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -37,8 +38,9 @@ local function open(world, name, url, store_opts)
     store = nil,      -- nil while a server with a disk is killed
     server = nil,     -- keywatch's server; nil while it is stopped
     cluster = 1,      -- number of the cluster, from which the ids are made
-    latency = 0,
+    latency = 0,      -- seconds, or a function that returns them
     is_isolated = false,
+    is_intercepting = false, -- `server` applies the rules of the world
   }, server_mt)
   self:start()
   table.insert(world.servers, self)
@@ -58,7 +60,7 @@ local function intercept(self)
   end
 end
 
---- Applies latency and isolation to the server's machine in the network.
+--- Sets the latency and the isolation of the server in the network.
 local function apply(self)
   if not self.server then return end
   local machine = self.world.network:machine(self.server.object)
@@ -108,7 +110,8 @@ function server_methods:kill()
   count(self, "kill")
 end
 
---- Serves again, with the same store. Does nothing if the server is not stopped.
+--- Serves again, with the same store; after `kill` the store is opened again. Does nothing if the server is not
+-- stopped.
 function server_methods:start()
   check_open(self, "start")
   if self.server then return end
@@ -188,7 +191,8 @@ end
 
 -- {====== The store ======
 
---- Compacts the history up to a revision, or up to now. Watches further behind fail.
+--- Compacts the history up to a revision, or up to now. Watches that need older revisions fail. Returns the same as
+-- store:compact.
 function server_methods:compact(revision)
   check_store(self, "compact")
   local store = self.store
@@ -198,7 +202,7 @@ function server_methods:compact(revision)
   return result, err
 end
 
---- Replaces the server's store. To clients the server was restarted.
+--- Replaces the server's store. For clients the server has restarted.
 local function exchange(self, store)
   local was_serving, old = self.server ~= nil, self.store
   if self.server then
@@ -211,7 +215,7 @@ local function exchange(self, store)
 end
 
 --- Restores the server to its state at a revision, as from a backup: later changes are lost. Returns true; or nil and
--- an error if the history up to there was compacted.
+-- an error, "compacted" if the store no longer has that revision.
 function server_methods:restore(revision)
   check_store(self, "restore", true)
   local newest = self.store:status().revision
@@ -236,7 +240,7 @@ function server_methods:replace()
   count(self, "replace")
 end
 
---- Ends a lease, given as an object or by its id, with its keys, as if its time were over. Returns true; or nil and an
+--- Ends a lease, given as an object or by its id, with its keys, as if it had expired. Returns true; or nil and an
 -- error if there is no such lease.
 function server_methods:lose_lease(lease)
   check_store(self, "lose_lease")

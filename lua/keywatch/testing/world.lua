@@ -64,14 +64,14 @@ local function new(opts)
     counts = faults.new_counts(),
     driver = driver,
     network = driver.network,
-    servers = {},   -- all that were made
+    servers = {},   -- all servers of the world
     clients = setmetatable({}, { __mode = "v" }), -- by origin, a number
     origins = setmetatable({}, { __mode = "k" }), -- by client
     last_origin = 0,
     ranges = {},    -- by token: the keys of a request, see faults.lua
     last_token = 0,
-    rules = {},
-    has_had_rules = false,
+    rules = {},     -- the active rules, see faults.lua
+    has_had_rules = false, -- a rule was added before, so servers and clients must support rules
     leftovers = opts.leftovers or "fail",
     log = {},       -- lines: { time =, level =, text =, fields = }
     left = nil,     -- lines about the tasks that have not ended
@@ -149,8 +149,8 @@ function world_methods:run(fn)
     return compat.unpack(found, 1, found.n)
   end))
   if left then
-    check.misuse("%s", "run: the function has ended, and has left tasks over: join or cancel them, or give the option "
-      .. "leftovers = 'cancel':" .. left)
+    check.misuse("%s", "run: the function has ended, but tasks that it has spawned have not: join or cancel them, or "
+      .. "give the option leftovers = 'cancel':" .. left)
   end
   return compat.unpack(results, 1, results.n)
 end
