@@ -189,7 +189,7 @@ local protocol = { -- see task/selection.lua
 -- if it is lost.
 function held_key_methods:finish()
   if self.is_over then return false end
-  local err = self.err or not self.session.reference.is_over and self.session:error() or nil
+  local err = self.err or not self.session.reference.is_released and self.session:error() or nil
   self.is_over = true
   if self.watch or self.opener then stop_watching(self) end
   if self.forwarder then self.forwarder:wake() end

@@ -49,7 +49,7 @@ local function new(owner, kept)
     root = root,
     is_local = bases.is_local(root),
     lease = kept,
-    reference = kept.reference, -- is_over once the lease is no longer renewed, for this session: see store/kept.lua
+    reference = kept.reference, -- is_released once the lease is no longer renewed, for this session: see store/kept.lua
     hex = hex,
     pid = core.pid(),
     entries = entries_of(root, hex), -- by key at the root: see entry.lua
@@ -113,7 +113,7 @@ function session_methods:error()
   if self.pid ~= core.pid() then
     return errors.new("lost", "keywatch: the session is lost: it belongs to the parent process")
   end
-  if self.reference.is_over then
+  if self.reference.is_released then
     return errors.new("lost", "keywatch: the session is lost: orphan() of the session or of its lease was called")
   end
   return lease.failure(self.lease)
@@ -162,7 +162,7 @@ end
 -- lost before; or nil and an error, after which the lease expires by itself.
 function session_methods:close(opts)
   opts = check.times(opts, "close")
-  if self.is_closed or self:error() and not self.reference.is_over then return true end
+  if self.is_closed or self:error() and not self.reference.is_released then return true end
   local revoked, err = self.lease:revoke(opts)
   self.is_closed = true
   if revoked or err.code == "lease_not_found" then return true end
