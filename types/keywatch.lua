@@ -18,7 +18,7 @@ function keywatch.open(opts) end
 ---@param endpoints string|string[] "host:port", "http://host:port" or "unix:/path"; a string may have several, with commas between
 ---@param opts? keywatch.ConnectOptions
 ---@return keywatch.Client? client
----@return keywatch.Error? err "failed_precondition" or "out_of_memory": a file or PEM text of the option tls will not do
+---@return keywatch.Error? err "failed_precondition" or "out_of_memory": a file or PEM text of the option tls is unusable
 ---@nodiscard
 function keywatch.connect(endpoints, opts) end
 
@@ -42,8 +42,8 @@ function keywatch.run(fn, ...) end
 ---@return keywatch.Task task
 function keywatch.spawn(fn, ...) end
 
----Waits for the end of all tasks of a list. Returns true if all have ended well; false, the error of the first task in the
----list that has failed, and a list of all tasks that have; or nil and the error "timeout".
+---Waits for the end of all tasks of a list. Returns true if all have succeeded; false, the error of the first task in the
+---list that has failed, and a list of all failed tasks; or nil and the error "timeout".
 ---@param tasks keywatch.JoinOptions
 ---@return boolean? ok
 ---@return any err
@@ -57,16 +57,16 @@ function keywatch.join(tasks) end
 ---@return any ... the results of fn
 function keywatch.scope(fn, ...) end
 
----Calls `fn`, which cleans up: if the task is cancelled, the waits in `fn` do not raise before `seconds` are over. They count
----from the cancellation, or from this call, whichever is later.
+---Calls `fn`, which cleans up: if the task is cancelled, the waits in `fn` do not raise before `seconds` have passed. They
+---count from the cancellation, or from this call, whichever is later.
 ---@param seconds number
 ---@param fn fun(...: any): ...
 ---@param ... any for fn
 ---@return any ... the results of fn
 function keywatch.shield(seconds, fn, ...) end
 
----Has a function called once, as a task, at the end of `keywatch.run` or of `keywatch run`, or when the worker of nginx
----exits.
+---Registers a function, which is called once, as a task, at the end of `keywatch.run` or of `keywatch run`, or when the
+---worker of nginx exits.
 ---@param fn fun()
 function keywatch.on_exit(fn) end
 
@@ -77,14 +77,14 @@ function keywatch.on_exit(fn) end
 function keywatch.channel(capacity) end
 
 ---Waits for the first of several objects that is ready: watches, object watches, channels, values to be sent, tasks, signals, kept leases,
----sessions, locks, leaderships, observers. Returns the object, and what its own call returns (`next`, `receive`, `send`,
----`join`, `wait`, `wait_lost`); or nil and the error "timeout". With a timeout of 0 it only looks.
+---sessions, locks, leaderships, observers. Returns the object, and the results of its own call (`next`, `receive`, `send`,
+---`join`, `wait`, `wait_lost`); or nil and the error "timeout". With a timeout of 0 it does not wait.
 ---@param objects keywatch.SelectOptions
 ---@return any object
 ---@return any ...
 function keywatch.select(objects) end
 
----Waits. Other tasks run in between; 0 lets them run first.
+---Waits. Other tasks run in between; 0 lets the ready tasks run first.
 ---@param seconds number
 function keywatch.sleep(seconds) end
 
@@ -104,12 +104,12 @@ function keywatch.driver(name) end
 ---@nodiscard
 function keywatch.fd() end
 
----The same as `fd`, as cqueues calls it.
+---The same as `fd`, under the name that cqueues calls.
 ---@return integer fd
 ---@nodiscard
 function keywatch.pollfd() end
 
----Returns what cqueues is to wait for at the descriptor.
+---Returns the events of the descriptor that cqueues must wait for.
 ---@return string events "r"
 ---@nodiscard
 function keywatch.events() end
@@ -119,17 +119,17 @@ function keywatch.events() end
 ---@nodiscard
 function keywatch.timeout() end
 
----Does what is ready, for about a millisecond. Never waits. For another event loop; raises inside of tasks.
----@return number? seconds what `timeout` returns then
+---Does the work that is ready, for about a millisecond. Never waits. For another event loop; raises inside of tasks.
+---@return number? seconds the result of `timeout` after that
 function keywatch.step() end
 
----Sets the lowest level that is logged, and the function that gets the log lines of the whole library. The function may
----not wait. A line that it does not take, because it raises or waits, goes where lines go without a handler: to
----vim.notify in Neovim, to error.log in nginx, to stderr elsewhere.
+---Sets the lowest level that is logged, and the function that gets the log lines of the whole library. The function must
+---not wait. If it raises or waits, the line is written where lines are written without a handler: to vim.notify in
+---Neovim, to error.log in nginx, to stderr elsewhere.
 ---@param opts keywatch.LogOptions
 function keywatch.log(opts) end
 
----Catches signals of the process. Several objects may want the same signal, and each gets it. Raises in nginx.
+---Catches signals of the process. Several objects may catch the same signal, and each gets it. Raises in nginx.
 ---@param names keywatch.SignalName[] with or without "SIG"
 ---@return keywatch.Signals? signals
 ---@return keywatch.Error? err "resource_exhausted"
@@ -221,7 +221,7 @@ function keywatch.selector(given, opts) end
 ---| "request_too_large" # more than max_request_bytes
 ---| "stale_revision" # the replica has this revision already
 ---| "storage" # a sync has failed: the store is read-only until it is opened again; or the store cannot be opened
----| "timeout" # the time to wait is over; nothing has failed
+---| "timeout" # the time to wait has passed; nothing has failed
 ---| "too_many_ops" # more than max_txn_ops
 ---| "too_many_snapshots" # the server takes too many snapshots at once
 ---| "too_many_requests" # all connections hold more than quota_connection_bytes, and this connection more than its share
@@ -230,7 +230,7 @@ function keywatch.selector(given, opts) end
 ---| "already_exists"
 ---| "cluster_changed" # the server belongs to another cluster: the watch cannot resume
 ---| "data_loss"
----| "deadline_exceeded" # the time of the request is over; a write may have been done
+---| "deadline_exceeded" # the deadline of the request has passed; a write may have been done
 ---| "failed_precondition"
 ---| "internal" # the server, or a proxy, violates the gRPC protocol
 ---| "invalid_argument"
@@ -251,7 +251,7 @@ function keywatch.selector(given, opts) end
 ---@field code keywatch.ErrorCode
 ---@field message string etcd's own text, where etcd has the error
 ---@field grpc_status integer
----@field position? integer place of the byte that cannot be there, from 1 on, for errors of json.decode
+---@field position? integer position of the unexpected byte, from 1 on, for errors of json.decode
 ---@field errno? string the system's name, such as "EADDRINUSE", for the code "listen_failed"
 ---@field where? string "file:line" of the call, for a store that could not be opened
 ---@field maybe_done? boolean true if a failed write may have been done, or may be done later
@@ -321,10 +321,10 @@ function keywatch.selector(given, opts) end
 ---@field compact_revision integer reads before this revision fail with "compacted"
 ---@field keys integer number of keys
 ---@field phase "reading"|"following"|"paused"|"closed"
----@field is_stale boolean there is content, and the server may have newer one
----@field age? number seconds since the server has last said that nothing is missing; nil before there is content
----@field trouble? keywatch.Error why the content does not come up to date now
----@field from_file boolean the content is that of the file, and has not come from the server yet
+---@field is_stale boolean there is content, and the server may have newer content
+---@field age? number seconds since the server last confirmed the content; nil before that
+---@field trouble? keywatch.Error why the content is not being updated now
+---@field from_file boolean the content is that of the file, and has not arrived from the server yet
 
 ---@class keywatch.Hash
 ---@field hash integer etcd's HashKV
@@ -342,8 +342,8 @@ function keywatch.selector(given, opts) end
 ---@field raft_term? integer
 ---@field db_size integer in bytes
 ---@field db_size_in_use integer in bytes
----@field quota? integer in bytes, 0 for none; nil if the server does not say, as etcd before 3.6
----@field storage_version? string version of the server's data; nil if the server does not say
+---@field quota? integer in bytes, 0 for none; nil if the server does not report it, as etcd before 3.6
+---@field storage_version? string version of the server's data; nil if the server does not report it
 ---@field downgrade_to? string version that the cluster is being downgraded to
 ---@field errors string[]
 ---@field client keywatch.ClientState the state of the client
@@ -358,7 +358,7 @@ function keywatch.selector(given, opts) end
 ---@field state "idle"|"connecting"|"connected"|"waiting"|"closed"
 ---@field since number since when, in seconds on the clock of keywatch.now
 ---@field endpoint? string URL of the endpoint that the client is connected to
----@field why? string the last trouble, unless the client has been connected since
+---@field why? string the text of the last error, in the states "waiting" and "idle"; nil if there is none
 ---@field failures? integer how often all endpoints have failed in a row, while the client waits for a connection
 ---@field retry_at? number time of the next attempt, unless one is under way
 ---@field requests keywatch.ClientCount
@@ -378,7 +378,7 @@ function keywatch.selector(given, opts) end
 ---@field [integer] keywatch.Member
 ---@field cluster_id string decimal
 
----The health of an endpoint. What the endpoint has not answered is nil.
+---The health of an endpoint. Fields that the endpoint has not answered are nil.
 ---@class keywatch.EndpointHealth
 ---@field endpoint string
 ---@field is_healthy boolean it answers a linearizable read, and no alarm is raised
@@ -397,7 +397,7 @@ function keywatch.selector(given, opts) end
 ---@field method string path of the gRPC method
 ---@field endpoint? string URL of the endpoint that it was sent to last
 ---@field seconds number from its beginning to its end, with all attempts
----@field status integer gRPC status; 0 if all went well
+---@field status integer gRPC status; 0 for success
 ---@field code? keywatch.ErrorCode
 ---@field attempts integer how often it was sent
 ---@field err? keywatch.Error
@@ -435,21 +435,21 @@ function keywatch.selector(given, opts) end
 ---@field auto_compaction_mode? "periodic"|"revision" unit of the retention; "periodic" unless given
 ---@field auto_compaction_retention? number history to keep, in seconds or revisions; everything unless given
 
----Files, or PEM text with -----BEGIN in it. New connections use files that have changed.
 ---@class keywatch.LogOptions
 ---@field level? "debug"|"info"|"warn"|"error"|"panic"|"fatal" "info" unless given
 ---@field handler? function|false called with the level, the text and a table of fields; false: none
 
+---Files, or PEM text with -----BEGIN in it. New connections use files that have changed.
 ---@class keywatch.ServeTLSOptions
 ---@field cert? string certificate of the server, followed by those between it and its authority; needs key
 ---@field key? string private key of cert, not encrypted
----@field auto? boolean make a certificate in place of cert and key
+---@field auto? boolean make a certificate instead of using cert and key
 ---@field directory? string directory of that certificate; in memory unless given
 ---@field validity_years? integer years that such a certificate is valid; 1 unless given
 ---@field ca? string authorities of the certificates of clients, which then must have one
----@field client_cert_auth? boolean let in only clients with a certificate
+---@field client_cert_auth? boolean accept only clients with a certificate
 ---@field crl? string revoked certificates, of clients and of their authorities
----@field allowed_hostname? string names and addresses by commas: the certificate of a client must be for one of them
+---@field allowed_hostname? string names and addresses with commas between them: the certificate of a client must be for one of them
 ---@field cipher_suites? string names with commas between them
 ---@field min_version? "TLS1.2"|"TLS1.3" "TLS1.2" unless given
 ---@field max_version? "TLS1.2"|"TLS1.3" "TLS1.3" unless given
@@ -466,7 +466,7 @@ function keywatch.selector(given, opts) end
 ---@field keepalive_timeout? number seconds to wait for the answer to a ping; 5 unless given
 ---@field backoff? keywatch.Backoff how long to wait between two attempts
 ---@field prefer? "first"|"fastest"|"any" which endpoint to connect to; "first" unless given
----@field sync_endpoints? number seconds between two readings of the member list, which gives the endpoints; never unless given
+---@field sync_endpoints? number seconds between two requests for the member list, which gives the endpoints; never unless given
 ---@field on_call? fun(call: keywatch.ClientCall) called after each request; must not wait
 ---@field on_state? fun(state: keywatch.ClientState) called after each change of the state, in a task of its own
 ---@field max_message? integer maximum size of one response, in bytes; 67108864 unless given
@@ -529,7 +529,7 @@ function keywatch.selector(given, opts) end
 ---@field count_only? boolean return no kvs
 
 ---@class keywatch.EachOptions: keywatch.PageOptions
----@field page? integer kvs per page; 1000; without it a client streams what follows the first page, where it can
+---@field page? integer kvs per page; 1000; without it a client gets the rest after the first page as a stream, if the server has streams
 
 ---@class keywatch.PutOptions: keywatch.CallOptions
 ---@field lease? keywatch.Id|keywatch.Lease the key is deleted when this lease ends
@@ -559,9 +559,9 @@ function keywatch.selector(given, opts) end
 ---@field labels_at? string path of the labels in an object; "metadata.labels"
 ---@field fields? string|table|keywatch.Selector only objects with these fields
 ---@field where? function called with object and key; if it returns false or nil, the object does not match
----@field transform? function called with object and event; returns what is handed out in the place of the object
+---@field transform? function called with object and event; returns the value that is handed out instead of the object
 ---@field old? boolean add the previous object to each event of type "modified"
----@field on_bad_value? keywatch.BadValuePolicy what a value that cannot be decoded does; "fail"
+---@field on_bad_value? keywatch.BadValuePolicy the reaction to a value that cannot be decoded; "fail"
 ---@field on_error? function called with the error and the key of each bad value that is skipped
 ---@field bookmarks? boolean|number hand out progress as events of type "bookmark"; a number: and at least one in so many seconds
 ---@field lifetime? number seconds after which the object watch ends, with a last bookmark
@@ -576,7 +576,7 @@ function keywatch.selector(given, opts) end
 ---@field labels_at? string path of the labels in an object; "metadata.labels"
 ---@field fields? string|table|keywatch.Selector only objects with these fields
 ---@field where? function called with object and key; if it returns false or nil, the object does not match
----@field transform? function called with object and event, once for each value; returns what is kept in the place of the object
+---@field transform? function called with object and event, once for each value; returns the value that is kept instead of the object
 ---@field shared? boolean false: share with no other informer
 ---@field require_leader? boolean client: the watch leaves a member of etcd that has no leader
 
@@ -586,7 +586,7 @@ function keywatch.selector(given, opts) end
 ---@field update? fun(key: string, object: any, old: any, event: keywatch.InformerEvent)
 ---@field delete? fun(key: string, object: any, event: keywatch.InformerEvent)
 ---@field error? fun(key: string, err: keywatch.Error, event: keywatch.InformerEvent)
----@field name? string names it in the log, in metrics and in status; where its function is defined, unless given
+---@field name? string its name in the log, in metrics and in status; the position of its function unless given
 ---@field resync? number seconds after which the handler is called again for each object
 ---@field max_bytes? integer size of its queue, in bytes; 1048576
 ---@field at_bound? "wait"|"coalesce" what happens when the queue is full; "wait"
@@ -606,7 +606,7 @@ function keywatch.selector(given, opts) end
 ---@field slow_after? number seconds after which a watch ends that is not read while events wait; default: never
 ---@field file? string path of a file with the last known content, for a start without a server
 ---@field file_delay? number seconds from a change of the content until the file is written; 1
----@field timeout? number seconds that the first content may take, before that of the file is used; 1
+---@field timeout? number seconds until the content of the file is used, if none has arrived from the server; 1
 
 ---@class keywatch.CacheGetOptions: keywatch.GetOptions
 ---@field consistent? boolean be as new as the server is at the time of the call
@@ -620,7 +620,7 @@ function keywatch.selector(given, opts) end
 ---@field slow_after? number|false seconds, instead of the option of the cache; false: never
 
 ---@class keywatch.TableOptions
----@field decode? fun(value: string): any makes what the table has of a value; nil, or an error, keeps what was there
+---@field decode? fun(value: string): any converts a value for the table; after nil, or an error, the table keeps the previous one
 ---@field on_change? fun(key: string, new: any, old: any) called after each change; must not wait
 ---@field on_error? fun(key: string, err: keywatch.Error) called for a value that cannot be decoded; must not wait
 ---@field relative? boolean the keys of the table are without the prefix of the cache
@@ -740,7 +740,7 @@ function keywatch.selector(given, opts) end
 ---@field revision integer
 ---@field events keywatch.WatchEvent[]
 
----An object was added, modified or deleted. A deleted one is its last state that matched.
+---An object was added, modified or deleted. The object of a deleted one is its last state that matched.
 ---@class keywatch.ObjectChange
 ---@field type "added"|"modified"|"deleted"
 ---@field key string
@@ -902,8 +902,8 @@ function Keys:try_lock(name, opts) end
 ---@nodiscard
 function Keys:election(name, opts) end
 
----Calls fn(tx) until what it has read and written could be committed in one transaction. Returns what fn returns; or nil
----and an error. Raises what fn raises, and writes nothing then.
+---Calls fn(tx) until its reads and writes are committed in one transaction. Returns the results of fn; or nil and an
+---error. Raises the errors of fn, and then writes nothing.
 ---@param fn fun(tx: keywatch.Tx): ...
 ---@param opts? keywatch.StmOptions
 ---@return any ...
@@ -1015,25 +1015,25 @@ function Cache:is_ready() end
 ---@return keywatch.Error? err "unavailable" after the timeout, with the reason
 function Cache:wait_ready(timeout) end
 
----True once the content has come from the server, and not only from a file.
+---True once the content has arrived from the server, and not only from a file.
 ---@return boolean
 ---@nodiscard
 function Cache:has_synced() end
 
----Waits until the content has come from the server.
+---Waits until the content has arrived from the server.
 ---@param timeout? number seconds
 ---@return true? ok
 ---@return keywatch.Error? err "unavailable" after the timeout, with the reason
 function Cache:wait_synced(timeout) end
 
----Waits until the cache has come to a revision.
+---Waits until the cache has reached a revision.
 ---@param revision integer
 ---@param timeout? number seconds
 ---@return integer? revision of the content
 ---@return keywatch.Error? err
 function Cache:wait_for(revision, timeout) end
 
----Waits until the cache has what the server had when sync was called.
+---Waits until the cache has every change that the server had when sync was called.
 ---@param timeout? number seconds
 ---@return integer? revision of the server at that time
 ---@return keywatch.Error? err "unsupported" if the progress of the server cannot be trusted
@@ -1110,7 +1110,7 @@ function Cache:close() end
 ---@field private owner keywatch.Store
 local Lease = {}
 
----Gives the lease its whole time again. Returns that time in seconds.
+---Renews the lease: it has its full TTL again. Returns the TTL in seconds.
 ---@param opts? keywatch.CallOptions
 ---@return integer? ttl
 ---@return keywatch.Error? err
@@ -1153,7 +1153,7 @@ function Lease:wait_lost(timeout) end
 ---@nodiscard
 function Lease:error() end
 
----Stops to renew the lease, and does not revoke it. It expires in its time.
+---Stops renewing the lease, without revoking it: the lease expires after its TTL.
 function Lease:orphan() end
 
 -- Watches -----------------------------------------------------------------------------------------------------------
@@ -1163,14 +1163,14 @@ function Lease:orphan() end
 ---@field revision integer the revision up to which everything was handed out; a new watch continues at revision + 1
 local Watch = {}
 
----Returns the next event; or nil and an error: "timeout" is no failure, with any other code the watch has failed; or nil
----alone after close.
+---Returns the next event; or nil and an error: "timeout" is no failure, with any other code the watch has failed; or only
+---nil after close.
 ---@param timeout? number seconds to wait; 0 does not wait, nil waits without a limit
 ---@return keywatch.WatchEvent? event
 ---@return keywatch.Error? err
 function Watch:next(timeout) end
 
----Returns all events of the next revision; otherwise as next.
+---Returns all events of the next revision; otherwise like next.
 ---@param timeout? number
 ---@return keywatch.Batch? batch
 ---@return keywatch.Error? err
@@ -1181,8 +1181,8 @@ function Watch:batch(timeout) end
 ---@nodiscard
 function Watch:events() end
 
----Returns a revision up to which everything has been delivered. If another task reads the watch, waits until that task was
----handed everything. Otherwise waits until everything can be read without waiting.
+---Returns a revision up to which everything has been delivered. If another task reads the watch, waits until that task has
+---got everything. Otherwise waits until everything can be read without waiting.
 ---@param timeout? number
 ---@return integer? revision
 ---@return keywatch.Error? err "timeout", "full", or the error of a failed watch
@@ -1202,8 +1202,8 @@ function Watch:error() end
 ---@field revision integer the revision up to which everything was handed out; a new one continues at revision + 1
 local ObjectWatch = {}
 
----Returns the next event; or nil and an error: "timeout" is no failure, any other was handed out as an event before; or nil
----alone after close, and after the lifetime.
+---Returns the next event; or nil and an error: "timeout" is no failure, with any other code the object watch has failed; or
+---only nil after close, and after the lifetime.
 ---@param timeout? number seconds to wait; 0 does not wait, nil waits without a limit
 ---@return keywatch.ObjectEvent? event
 ---@return keywatch.Error? err
@@ -1232,22 +1232,22 @@ function ObjectWatch:close() end
 ---@field state string "open", "closed", "ended" or the code of its error
 ---@field revision integer
 ---@field queued integer changes that wait to be read
----@field most_queued integer the most that ever were
----@field queued_bytes integer of the queue of a shared one
----@field most_queued_bytes integer
----@field received integer changes that it has looked at
+---@field most_queued integer high-water mark of `queued`
+---@field queued_bytes integer memory of the queue, if it shares a watch
+---@field most_queued_bytes integer high-water mark of `queued_bytes`
+---@field received integer changes that it has read
 ---@field delivered integer events of changes that it has handed out
----@field filtered integer changes that it did not want
+---@field filtered integer changes that made no event
 ---@field decoded integer values that it has decoded itself
 ---@field skipped integer bad values that it has skipped
 ---@field failed_tests integer calls of include, where and selectors that have raised
----@field bookmarks integer that it has handed out
----@field times_behind integer how often it was left behind by those that it shares a watch with
+---@field bookmarks integer bookmarks that it has handed out
+---@field times_behind integer how often it was left behind by the object watches that share its watch
 ---@field shared? keywatch.SharedStatus if it shares a watch
 
 ---@class keywatch.SharedStatus
 ---@field watches integer object watches that share the watch
----@field changes integer that have come
+---@field changes integer changes that have arrived
 ---@field decoded integer values that were decoded for all
 ---@field tested integer objects that were compared with the selectors of one object watch
 
@@ -1256,7 +1256,7 @@ function ObjectWatch:close() end
 ---@class keywatch.Informer
 local Informer = {}
 
----True if everything that existed has come once.
+---True if all objects that existed have arrived once.
 ---@return boolean has_synced
 ---@nodiscard
 function Informer:has_synced() end
@@ -1264,7 +1264,7 @@ function Informer:has_synced() end
 ---Waits until has_synced is true.
 ---@param timeout? number seconds
 ---@return true? ok
----@return keywatch.Error? err "timeout", with the trouble
+---@return keywatch.Error? err "timeout", with the reason
 function Informer:wait_synced(timeout) end
 
 ---Returns the object of a key and its revision, or nil. Raises an error before the informer has synced.
@@ -1311,12 +1311,12 @@ function Informer:index_values(name) end
 ---@nodiscard
 function Informer:index_count(name, value) end
 
----Returns an iterator over what does not become an object now.
+---Returns an iterator over the values that cannot be decoded now: key, error and value.
 ---@return fun(): string?, keywatch.Error?, string?
 ---@nodiscard
 function Informer:bad_values() end
 
----Adds functions that are called for what exists, and when it changes.
+---Adds functions that are called for each existing object, and for each change.
 ---@param opts keywatch.HandlerOptions
 ---@return keywatch.Handler? handler
 ---@return keywatch.Error? err
@@ -1339,13 +1339,13 @@ function Informer:close() end
 ---@field phase "loading"|"following"|"retrying"|"closed"
 ---@field has_synced boolean
 ---@field is_stale boolean there are objects, and the server may have newer ones
----@field revision integer up to which everything has come
+---@field revision integer the revision up to which everything has arrived
 ---@field objects integer
----@field bad integer values that do not become an object now
+---@field bad integer values that cannot be decoded now
 ---@field handlers integer of this informer
 ---@field users integer informers that share the objects
----@field gaps integer how often everything was read anew
----@field trouble? keywatch.Error why nothing comes
+---@field gaps integer how often everything was read again
+---@field trouble? keywatch.Error why the objects are not being updated now
 ---@field stuck table seconds of calls that do not return while changes wait, by the name of the handler
 
 ---@class keywatch.InformerEvent
@@ -1355,16 +1355,16 @@ function Informer:close() end
 ---@field old? any
 ---@field revision integer of the change
 ---@field create_revision integer of the object
----@field initial? true it existed when the handler began
----@field missed? true the informer has missed changes
----@field resync? true nothing has changed
+---@field initial? true the object existed when the handler began
+---@field missed? true changes before this one were missed
+---@field resync? true nothing has changed: a call of the option resync
 ---@field error? keywatch.Error of type "error"
 ---@field value? string of type "error"
 
 ---@class keywatch.Handler
 local Handler = {}
 
----True if the functions have returned for everything that existed when the handler began.
+---True if the functions have returned for all objects that existed when the handler began.
 ---@return boolean has_synced
 ---@nodiscard
 function Handler:has_synced() end
@@ -1375,7 +1375,7 @@ function Handler:has_synced() end
 ---@return keywatch.Error? err
 function Handler:wait_synced(timeout) end
 
----Ends the handler: no call begins any more. May be called twice.
+---Ends the handler: no further call begins. May be called twice.
 function Handler:close() end
 
 ---Waits until the handler is closed, and its last call has returned.
@@ -1522,21 +1522,21 @@ function Client:close() end
 ---@field lease keywatch.Lease
 local Session = {}
 
----As the owner's method, in this session.
+---Like the owner's method, in this session.
 ---@param name string
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.Lock? lock
 ---@return keywatch.Error? err
 function Session:lock(name, opts) end
 
----As the owner's method, in this session.
+---Like the owner's method, in this session.
 ---@param name string
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.Lock? lock
 ---@return keywatch.Error? err
 function Session:try_lock(name, opts) end
 
----As the owner's method, in this session.
+---Like the owner's method, in this session.
 ---@param name string
 ---@return keywatch.Election election
 ---@nodiscard
@@ -1553,7 +1553,7 @@ function Session:wait_lost(timeout) end
 ---@nodiscard
 function Session:error() end
 
----Stops renewing the lease. To this program the session is lost; its keys stay until the lease expires.
+---Stops renewing the lease. For this program the session is lost; its keys stay until the lease expires.
 function Session:orphan() end
 
 ---Revokes the lease, and with it all locks and leaderships. Returns true, also if the session was lost before.
@@ -1601,7 +1601,7 @@ function Lock:fence() end
 ---@field name string
 local Election = {}
 
----Waits until the caller leads. The value is visible to all who read the leader.
+---Waits until the caller leads. The value is visible to all readers of the leader.
 ---@param value string
 ---@param opts? keywatch.CallOptions
 ---@return keywatch.Leadership? leadership
@@ -1639,7 +1639,7 @@ function Leadership:proclaim(value, opts) end
 ---Stops leading. Returns true, also if that was done before.
 ---@param opts? keywatch.CallOptions
 ---@return true? done
----@return keywatch.Error? err "lost" if the caller did not lead any more
+---@return keywatch.Error? err "lost" if the caller no longer led
 function Leadership:resign(opts) end
 
 ---Waits until it is lost or released. Returns why: an error of the code "lost"; or nil and the error "timeout".
@@ -1686,7 +1686,7 @@ function Observer:close() end
 ---An object with the methods of a store, whose `put`, `delete` and `txn` are done only while a lock or a leadership is
 ---held. Otherwise they return the error "lost", and nothing is written.
 ---@class keywatch.Fence: keywatch.Keys
----@field owner any the store, client or namespace that the keys are of
+---@field owner any the store, client or namespace that has the keys
 local Fence = {}
 
 -- Namespaces --------------------------------------------------------------------------------------------------------
@@ -1694,7 +1694,7 @@ local Fence = {}
 ---The keys of a store or client that begin with a prefix, under names without it. `leases`, `status`, `hash_kv` and
 ---`compact` are about the whole store.
 ---@class keywatch.Namespace: keywatch.Keys
----@field owner any the store, client or fence that the keys are of
+---@field owner any the store, client or fence that has the keys
 ---@field prefix string
 local Namespace = {}
 
@@ -1709,7 +1709,7 @@ function Namespace:close() end
 
 -- Software transactions ---------------------------------------------------------------------------------------------
 
----What the function of a software transaction reads and writes by. Valid until the function returns.
+---The object by which the function of a software transaction reads and writes. Valid until the function returns.
 ---@class keywatch.Tx
 local Tx = {}
 
@@ -1726,13 +1726,13 @@ function Tx:get(key) end
 ---@nodiscard
 function Tx:revision(key) end
 
----Has the commit put a value.
+---Makes the commit put a value.
 ---@param key string
 ---@param value string
 ---@param opts? keywatch.TxPutOptions
 function Tx:put(key, value, opts) end
 
----Has the commit delete a key.
+---Makes the commit delete a key.
 ---@param key string
 function Tx:delete(key) end
 
@@ -1830,8 +1830,7 @@ function Task:join(timeout) end
 ---never begins.
 function Task:cancel() end
 
----Signals that are caught until the object is closed or garbage collected. They then have the effect again that they had
----before.
+---Signals that are caught until the object is closed or garbage collected. Then they have their previous effect again.
 ---@class keywatch.Signals
 local Signals = {}
 
@@ -1873,7 +1872,7 @@ local Channel = {}
 ---@return keywatch.Error? err "timeout" or "closed"
 function Channel:send(value, timeout) end
 
----Waits for the next value. Returns nil alone once the channel is closed and empty.
+---Waits for the next value. Returns only nil once the channel is closed and empty.
 ---@param timeout? number
 ---@return any value
 ---@return keywatch.Error? err "timeout"
@@ -1904,6 +1903,6 @@ function Channel:close() end
 ---A list of watches, channels, values to be sent, tasks, signals, kept leases, sessions, locks, leaderships, observers.
 ---@class keywatch.SelectOptions
 ---@field [integer] any
----@field timeout? number seconds; 0 only looks
+---@field timeout? number seconds; 0 does not wait
 
 return keywatch
