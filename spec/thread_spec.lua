@@ -387,7 +387,7 @@ describe("a program with a server in a thread", function()
         end)
         print(#server:addresses(), server:close())
       ]])
-      local refusal = "false\t[^\n]*the thread was left behind by a fork[^\n]*\n"
+      local refusal = "false\t[^\n]*the thread belongs to the parent process[^\n]*\n"
       assert.matches("^" .. refusal .. refusal .. "true\ttrue\n1\ttrue\n1\ttrue\n$", printed)
     end)
   end

@@ -32,7 +32,7 @@
  *   - All functions are called on the thread of the Lua state. Only a bell may be rung from another thread.
  *   - Time is milliseconds of CLOCK_MONOTONIC. `now` never goes back.
  *   - Any function of the engine may call hooks of any peer: a put on one connection makes the peers dirty that watch
- *     the key. A hook only takes a note and returns. It must not call the engine.
+ *     the key. A hook only records the call and returns. It must not call the engine.
  *   - No function fails halfway. A peer that runs out of memory, or whose other side breaks the protocol, becomes
  *     dirty and done.
  */
@@ -65,9 +65,9 @@ typedef struct kw_peer_hooks {
   /* Sets the peer's deadline, at which `step` must be called. Replaces the previous deadline. INT64_MAX: never. */
   void (*on_deadline)(void *ctx, int64_t when);
 
-  /* Returns true if the peer has used up its turn, so that other peers get theirs. Asked after each message. The
-   * rest of the bytes then waits inside of the peer for `step`; on_deadline says that it is due at once. NULL: no
-   * limit. A client does not ask. */
+  /* Returns true if the peer has used up its turn, so that other peers get theirs. Called after each message. The
+   * rest of the bytes then waits inside of the peer for `step`, which is due at once: on_deadline is called. NULL: no
+   * limit. Clients do not call it. */
   bool (*is_turn_over)(void *ctx);
 
   void *ctx;                   /* first argument of the hooks */
@@ -103,8 +103,8 @@ typedef struct kw_peer_face {
   /* Does what the deadline was set for. An early call does no harm. */
   void (*step)(void *peer, int64_t now);
 
-  /* The socket is gone. `why` is the text of the system's error; NULL: it was closed in order. No hook is called
-   * for the peer after this. Frees a kw_peer; a kw_client belongs to its Lua object and lives on. */
+  /* The socket is closed. `why` is the text of the system's error; NULL: there was none. No hook is called for the peer
+   * after this. Frees a kw_peer; a kw_client belongs to its Lua object and is not freed. */
   void (*close)(void *peer, const char *why);
 } kw_peer_face;
 

@@ -18,7 +18,7 @@ static bool is_published(lua_State *L, const void *functions, size_t size) {
   return old != NULL && lua_rawlen(L, -1) == size && memcmp(old, functions, size) == 0;
 }
 
-/* The reference keeps a copy that another build of the module replaces later. */
+/* The reference keeps the copy alive if another build of the module replaces it later. */
 void kw_publish(lua_State *L, const char *key, const void *functions, size_t size) {
   lua_getfield(L, LUA_REGISTRYINDEX, key);
   if (!is_published(L, functions, size)) {

@@ -28,18 +28,18 @@ kw_add_class(lua_State *L, const char *name, const luaL_Reg *meta, const luaL_Re
 /* Pushes an object of a class: a userdata of `size` bytes, all zero, which means closed, with `values` user values
  * (LuaJIT's always have one). Returns it.
  *
- * The rule of finalizers. Whatever asks Lua for memory may run a finalizer. A finalizer of a user may close and cancel
- * any object, and may spawn tasks; nothing else is promised to it. So a function of a binding
- *   - first makes the Lua objects that it needs, and only then looks at its own object, or looks again;
- *   - and copies what it takes from that object before it pushes the first value; or marks the object as busy while it
- *     pushes what the object owns. A finalizer that then uses the object gets an error, and a close is put off to the
+ * The rule of finalizers. Any call that asks Lua for memory may run a finalizer. A finalizer of a user may close and
+ * cancel any object, and may spawn tasks; nothing else is guaranteed to work in it. So a function of a binding
+ *   - first makes the Lua objects that it needs, and only then checks its own object, or checks it again;
+ *   - and copies what it needs of that object before it pushes the first value; or marks the object as busy while it
+ *     pushes what the object owns. A finalizer that then uses the object gets an error, and a close is delayed to the
  *     end of the call. */
 __attribute__((visibility("hidden"))) void *kw_new_object(lua_State *L, const char *name,
                                                           size_t size, int values);
 
 /* Publishes a struct of functions in the registry under `key`: a copy in a full userdata, which lives as long as the
- * state. A module that is loaded again publishes the same struct, and the old copy stays: drivers hold pointers to it.
- * Leaves nothing on the stack. */
+ * state, since drivers have pointers to it. If the same struct is published there already, does nothing; a different
+ * one is replaced, but lives on. Leaves nothing on the stack. */
 __attribute__((visibility("hidden"))) void kw_publish(lua_State *L, const char *key,
                                                       const void *functions, size_t size);
 

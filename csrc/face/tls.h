@@ -24,7 +24,7 @@
  * Rules
  *   - A channel is used by the thread of the Lua state of its context.
  *   - No function blocks. Only accept and connect touch the file system: they read files that have changed.
- *   - Once the process is in exit, channels neither read nor write nor fail: their state has no bits but
+ *   - Once the process is in exit, channels neither read nor write nor fail: their state has no bits except
  *     KW_TLS_IS_OPEN. Other threads may still call the functions.
  *   - No function fails halfway. A channel that runs out of memory, or whose other side breaks the protocol, is done.
  *   - OpenSSL's queue of errors, which belongs to the thread, is empty after each function.
@@ -42,7 +42,8 @@
 #define KW_TLS_CONTEXT_NAME                                                                        \
   "keywatch.tls.context" /* metatable of context objects, in the registry */
 
-#define KW_TLS_INPUT 65536 /* bytes of ciphertext that `feed` queues at most: one read of a loop */
+#define KW_TLS_INPUT                                                                               \
+  65536 /* limit of ciphertext that `feed` queues, in bytes: one read of a loop */
 #define KW_TLS_OUTPUT                                                                              \
   65536                 /* bytes of ciphertext that may be pending before `write` takes no more */
 #define KW_TLS_TEXT 768 /* bytes of the text of a failure, with the 0 at its end */
@@ -54,10 +55,10 @@ typedef struct kw_tls_channel kw_tls_channel;
 #define KW_TLS_FAULTS(X)                                                                           \
   X(NONE, "none")                                                                                  \
   X(OPTION, "option")           /* an option breaks a rule: the caller is wrong */                 \
-  X(FILE, "file")               /* the file, or the PEM text, of an option is unusable */          \
+  X(FILE, "file")               /* the file or the PEM text of an option is unusable */            \
   X(CERTIFICATE, "certificate") /* the certificate of the other side was refused */                \
   X(ALERT, "alert")             /* the other side has refused the connection, and says why */      \
-  X(PROTOCOL, "protocol")       /* the other side has broken the protocol, or none is in common */ \
+  X(PROTOCOL, "protocol")       /* the other side breaks the protocol, or shares none with us */   \
   X(PLAIN, "plain")             /* the other side does not speak TLS, but HTTP */                  \
   X(CUT, "cut")                 /* the connection has ended without close_notify */                \
   X(MEMORY, "memory")                                                                              \
@@ -75,7 +76,7 @@ typedef struct kw_tls_failure {
   char text[KW_TLS_TEXT];
 } kw_tls_failure;
 
-/* Ciphertext that the caller lends for one call. */
+/* Ciphertext of the caller, valid during one call. */
 typedef struct kw_tls_input {
   const uint8_t *bytes;
   size_t len;
@@ -88,7 +89,7 @@ enum {
   KW_TLS_IS_OPEN = 4,     /* the handshake is over */
   KW_TLS_MAY_READ = 8,    /* there may be plaintext */
   KW_TLS_WANTS_TEXT = 16, /* there is room for plaintext */
-  KW_TLS_GOT_END = 32,    /* the other side has sent close_notify: no more plaintext comes */
+  KW_TLS_GOT_END = 32,    /* the other side has sent close_notify: no more plaintext follows */
   KW_TLS_IS_DONE = 64     /* the channel has failed, or `finish` was called */
 };
 
@@ -97,17 +98,24 @@ typedef struct kw_tls {
 
   /* Returns the context of a context object (a userdata of KW_TLS_CONTEXT_NAME), or NULL if it is closed. */
   kw_tls_context *(*context_of)(void *object);
+
+  /* Takes one more reference to a context, and returns the context. */
   kw_tls_context *(*retain)(kw_tls_context *context);
+
+  /* Drops a reference to a context. */
   void (*release)(kw_tls_context *context);
+
+  /* True for a context of servers, false for one of clients. */
   bool (*is_server)(const kw_tls_context *context);
 
-  /* Makes a channel for a socket that was accepted; NULL, with *failure set, if memory is short or the context is one
-   * of clients. The channel retains the context. */
+  /* Makes a channel for a socket that was accepted. The channel retains the context. Returns NULL, with *failure set,
+   * if memory is short, the context is one of clients, or the process is in exit. */
   kw_tls_channel *(*accept)(kw_tls_context *context, kw_tls_failure *failure);
 
   /* Makes a channel for a socket that was dialed. `host` is the name or address that the certificate has to be for,
-   * unless the context has a server name. `place` is where sessions are kept under for resumption, such as
-   * "host:port"; the certificates of a kept session are verified here. */
+   * unless the context has a server name. `place`, for example "host:port", is a key under which a session is stored
+   * for resumption; the certificates of a stored session are verified here. Returns NULL, with *failure set, if memory
+   * is short, the context is one of servers, `host` is missing or unusable, or the process is in exit. */
   kw_tls_channel *(*connect)(kw_tls_context *context, const char *host, const char *place,
                              kw_tls_failure *failure);
 
@@ -118,32 +126,37 @@ typedef struct kw_tls {
   /* Continues the handshake, if KW_TLS_HAS_WORK is set. */
   void (*step)(kw_tls_channel *channel);
 
-  /* Handles at most one record, and decrypts at most `cap` bytes of it. Returns their number. 0: the record was none
-   * of plaintext, or there is no whole record; repeat while KW_TLS_MAY_READ is set. What was fed comes first, and
-   * then *input, ciphertext that is not copied into a queue: it is moved behind what was used. 0 with *input
-   * unchanged: the channel does not read now (it is done, or not open, or has to be written first), and the rest has
-   * to be fed, or given again. */
+  /* Handles at most one record, and decrypts at most `cap` bytes of it. Returns their number. 0: the record has no
+   * plaintext, or is incomplete; repeat while KW_TLS_MAY_READ is set. Reads queued ciphertext first, and then that of
+   * *input, which is not queued: *input is moved past the used bytes. If *input is unchanged and KW_TLS_MAY_READ is not
+   * set, the channel cannot read now (it is done, or not open, or must be written first), and the rest has to be fed,
+   * or passed again. */
   size_t (*read_from)(kw_tls_channel *channel, kw_tls_input *input, void *to, size_t cap);
 
-  /* Encrypts. Returns how many bytes were taken, which is less than `len` if enough ciphertext is pending. */
+  /* Encrypts. Returns how many bytes were taken: fewer than `len` if enough ciphertext is pending, or the channel has
+   * failed or is not open. */
   size_t (*write)(kw_tls_channel *channel, const void *bytes, size_t len);
 
-  /* Ends the channel with close_notify. What the other side still sends is not read. */
+  /* Ends the channel with close_notify. Bytes that the other side still sends are not read. */
   void (*finish)(kw_tls_channel *channel);
 
-  /* As in kw_peer_face: the pending ciphertext, valid until the next call for this channel. */
+  /* Returns the number of pieces of pending ciphertext, at most `max`, and puts them into `pieces`. They are valid
+   * until the next call for this channel. */
   size_t (*pending)(const kw_tls_channel *channel, struct iovec *pieces, size_t max);
+
+  /* The socket has taken the first `bytes` bytes of the pending ciphertext. */
   void (*wrote)(kw_tls_channel *channel, size_t bytes);
 
   /* Returns bits of the enum above. */
   unsigned (*state)(const kw_tls_channel *channel);
 
-  /* Returns why the channel has failed. The result lives as long as the channel. */
+  /* Returns why the channel has failed; KW_TLS_NONE: it has not. The result lives as long as the channel. */
   const kw_tls_failure *(*failure)(const kw_tls_channel *channel);
 
-  /* The common name of the certificate that the other side has shown and that was verified; or NULL. */
+  /* Returns the common name of the other side's certificate, if that was verified; or NULL. */
   const char *(*common_name)(const kw_tls_channel *channel);
 
+  /* Frees the channel, and releases its context. */
   void (*close)(kw_tls_channel *channel);
 } kw_tls;
 

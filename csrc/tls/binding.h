@@ -18,24 +18,24 @@
 /* Returns the context at index i. Raises if it is closed. */
 kw_tls_context *kw_tls_check_context(lua_State *L, int i);
 
-/* Pushes a channel object without a channel. Returns the place for the channel; NULL there means closed. */
+/* Pushes a channel object without a channel, which is closed. Returns the pointer to be set to the channel. */
 kw_tls_channel **kw_tls_push_channel(lua_State *L);
 
 /* Pushes nil, the text of a failure and the name of its kind. Returns 3. */
 int kw_tls_push_failure(lua_State *L, const kw_tls_failure *failure);
 
-#define KW_TLS_MOST_OPTIONS 16 /* of a list */
+#define KW_TLS_MOST_OPTIONS 16 /* limit of options in a list */
 
 /* A field of a table of options. */
 typedef struct kw_tls_option {
   const char *name; /* NULL: the end of a list */
   int type;         /* LUA_TSTRING, LUA_TBOOLEAN or LUA_TNUMBER */
-  size_t at;        /* where its value goes to: a kw_slice, bool or double */
+  size_t at;        /* offset of its value in `fields`: a kw_slice, bool or double */
 } kw_tls_option;
 
-/* Reads the table at index 1 into `fields`. What is not given stays as it is there. The values are on the stack then:
- * slices point into them. Returns false, and sets *failure to KW_TLS_OPTION, if the table has another field, a value of
- * another type, or an empty string or one with a zero byte. */
+/* Reads the table at index 1 into `fields`. The value of an option that is not given stays unchanged. Leaves the values
+ * on the stack: slices point into them. Returns false, and sets *failure to KW_TLS_OPTION, if the table has another
+ * field, a value of another type, or an empty string or one with a zero byte. */
 bool kw_tls_read_options(lua_State *L, const kw_tls_option *options, void *fields,
                          kw_tls_failure *failure);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * buffer: a FIFO of bytes in one block. An empty buffer has no block: idle channels take no memory for theirs.
+ * buffer: a FIFO of bytes in one block. An empty buffer has no block: the buffers of an idle channel take no memory.
  */
 #ifndef KW_TLS_BUFFER_H
 #define KW_TLS_BUFFER_H
@@ -19,26 +19,26 @@ typedef struct kw_tls_buffer {
 /* Adds bytes to the end. Returns false, with nothing added, if memory is short. */
 bool kw_tls_buffer_add(kw_tls_buffer *buffer, const void *bytes, size_t len);
 
-/* Removes the first `n` bytes, at most buffer->len. The last one frees the block. */
+/* Removes the first `n` bytes, at most buffer->len. Frees the block if no bytes are left. */
 void kw_tls_buffer_skip(kw_tls_buffer *buffer, size_t n);
 
 /* Frees the block. The buffer is then empty, and ready for use. */
 void kw_tls_buffer_drop(kw_tls_buffer *buffer);
 
-/* A large block that buffers use in turn, one after the other, so that a busy one need not grow again and again. All
- * zero at first. */
+/* A large block that buffers use one after the other, so that a busy buffer need not grow again and again. All zero at
+ * first. */
 typedef struct kw_tls_spare {
   uint8_t *block; /* KW_TLS_SPARE bytes; or NULL */
 } kw_tls_spare;
 
 #define KW_TLS_SPARE                                                                               \
-  (KW_TLS_OUTPUT + 20480) /* as much as `write` has pending: its bound, and one record more */
+  (KW_TLS_OUTPUT + 20480) /* limit of pending bytes after a write: KW_TLS_OUTPUT and one record */
 
-/* Gives the spare block to a buffer without a block. If there is no spare block, one is made if `is_large`; where
- * memory is short, the buffer grows as others do. */
+/* Gives the spare block to a buffer without a block. If there is no spare block, and `is_large`, makes one. Without a
+ * block, or if memory is short, the buffer grows like any other. */
 void kw_tls_buffer_borrow(kw_tls_buffer *buffer, kw_tls_spare *spare, bool is_large);
 
-/* As kw_tls_buffer_skip, but a block of KW_TLS_SPARE bytes becomes the spare block, unless there is one. */
+/* Like kw_tls_buffer_skip, but a block of KW_TLS_SPARE bytes becomes the spare block, unless there is one. */
 void kw_tls_buffer_skip_or_return(kw_tls_buffer *buffer, size_t n, kw_tls_spare *spare);
 
 static inline const uint8_t *kw_tls_buffer_bytes(const kw_tls_buffer *buffer) {

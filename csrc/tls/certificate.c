@@ -83,7 +83,7 @@ static bool add_host(GENERAL_NAMES *names, kw_slice slice, kw_tls_failure *failu
   char host[HOST_TEXT] = "";
   if (slice.len < sizeof host) memcpy(host, slice.data, slice.len);
   if (!is_host(host)) {
-    kw_tls_fail(failure, KW_TLS_OPTION, "'%.*s' is no host that a certificate can be for",
+    kw_tls_fail(failure, KW_TLS_OPTION, "'%.*s' is not a host name or an IP address",
                 (int)kw_min_size(slice.len, HOST_TEXT), (const char *)slice.data);
     return false;
   }
@@ -170,12 +170,12 @@ bool kw_tls_pair_init(kw_tls_pair *pair, kw_slice hosts, double years, kw_tls_fa
 
 /* During exit nothing is freed. */
 void kw_tls_pair_drop(kw_tls_pair *pair) {
-  kw_tls_pair it = *pair;
+  kw_tls_pair dropped = *pair;
   *pair = (kw_tls_pair){NULL, NULL};
   if (!kw_tls_enter()) return;
   ERR_set_mark();
-  BIO_free(it.certificate);
-  BIO_free(it.key);
+  BIO_free(dropped.certificate);
+  BIO_free(dropped.key);
   ERR_pop_to_mark();
   kw_tls_leave();
 }

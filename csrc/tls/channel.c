@@ -7,10 +7,9 @@
 #include "tls/buffer.h"
 #include "tls/plain.h"
 
-#define RECORD 16384 /* bytes of plaintext in one record */
-#define LARGE 8192   /* after so many bytes of plaintext more are likely to follow */
-#define ANSWERS                                                                                    \
-  65536 /* bytes of pending ciphertext beyond KW_TLS_OUTPUT above which nothing is read */
+#define RECORD 16384  /* bytes of plaintext in one record */
+#define LARGE 8192    /* after so many bytes of plaintext more are likely to follow */
+#define ANSWERS 65536 /* nothing is read with so many bytes more than KW_TLS_OUTPUT pending */
 
 struct kw_tls_channel {
   SSL *ssl;
@@ -41,7 +40,6 @@ static bool is_done(const kw_tls_channel *channel) {
 
 /* {====== The BIO between OpenSSL and the two buffers ====== */
 
-/* Takes lent bytes. */
 static int take_lent(kw_tls_channel *channel, char *to, size_t cap) {
   size_t n = kw_min_size(channel->lent.len, cap);
   memcpy(to, channel->lent.bytes, n);
@@ -192,8 +190,9 @@ static const char *role(const kw_tls_channel *channel) {
   return kw_tls_remote_role(&channel->remote);
 }
 
-/* Determines why a function of OpenSSL returned the error `rc`. Waiting for bytes is not a failure. */
-static void look_at(kw_tls_channel *channel, int rc) {
+/* Handles the error `rc` of a function of OpenSSL: fails the channel, or notes its end. Waiting for bytes is not a
+ * failure. */
+static void handle_error(kw_tls_channel *channel, int rc) {
   if (channel->is_starved) {
     kw_tls_fail(&channel->remote.failure, KW_TLS_MEMORY, "not enough memory");
   } else if (!has_failed(channel)) {
@@ -239,7 +238,7 @@ static bool recognize(kw_tls_channel *channel) {
   return false;
 }
 
-/* Notes the common name of the verified certificate. A name that contains a 0, or is too long, is ignored, because a
+/* Stores the common name of the verified certificate. A name that contains a 0, or is too long, is ignored, because a
  * part of a name is a different name. */
 static void note_common_name(kw_tls_channel *channel) {
   X509 *certificate = SSL_get0_peer_certificate(channel->ssl);
@@ -258,7 +257,7 @@ static void note_common_name(kw_tls_channel *channel) {
   OPENSSL_free(text);
 }
 
-/* Called when the handshake is over. A server that has chosen no protocol might not speak HTTP/2. */
+/* Called when the handshake has succeeded. A server that has chosen no protocol might not speak HTTP/2. */
 static void begin(kw_tls_channel *channel) {
   const unsigned char *protocol;
   unsigned len;
@@ -299,7 +298,7 @@ static void step(kw_tls_channel *channel) {
     begin(channel);
     ERR_clear_error();
   } else {
-    look_at(channel, rc);
+    handle_error(channel, rc);
   }
 }
 
@@ -323,7 +322,7 @@ size_t kw_tls_channel_feed(kw_tls_channel *channel, const void *bytes, size_t le
   return len;
 }
 
-/* True if the channel may read more. Reading does not wait until written bytes have left, because two sides that both
+/* True if the channel may read more. Reading does not wait until pending bytes are sent, because two sides that both
  * write much would deadlock. Only the answers of TLS itself (to key updates) must have space. */
 static bool may_read(const kw_tls_channel *channel) {
   return channel->is_open && !is_done(channel) && !channel->got_end &&
@@ -336,7 +335,7 @@ size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap) {
   ERR_clear_error();
   int rc = SSL_read_ex(channel->ssl, to, cap, &len);
   channel->has_rest = SSL_pending(channel->ssl) > 0;
-  if (rc != 1) look_at(channel, rc);
+  if (rc != 1) handle_error(channel, rc);
   kw_tls_leave();
   return rc == 1 ? len : 0;
 }
@@ -360,7 +359,7 @@ size_t kw_tls_channel_write(kw_tls_channel *channel, const void *bytes, size_t l
     size_t n = 0;
     int rc = SSL_write_ex(channel->ssl, (const char *)bytes + taken,
                           kw_min_size(len - taken, RECORD), &n);
-    if (rc != 1) look_at(channel, rc);
+    if (rc != 1) handle_error(channel, rc);
     taken += n;
   }
   kw_tls_leave();
@@ -401,8 +400,8 @@ unsigned kw_tls_channel_state(const kw_tls_channel *channel) {
   if (kw_tls_is_ending()) return state;
   if (channel->got_end) state |= KW_TLS_GOT_END;
   if (is_done(channel)) return state | KW_TLS_IS_DONE;
-  bool is_held = channel->is_open && !may_read(channel);
-  if (channel->in.len < KW_TLS_INPUT && !channel->got_eof && !is_held) state |= KW_TLS_WANTS_BYTES;
+  bool is_stuck = channel->is_open && !may_read(channel);
+  if (channel->in.len < KW_TLS_INPUT && !channel->got_eof && !is_stuck) state |= KW_TLS_WANTS_BYTES;
   if (has_work(channel)) state |= KW_TLS_HAS_WORK;
   if (may_read(channel) && has_input(channel)) state |= KW_TLS_MAY_READ;
   if (channel->is_open && channel->out.len < KW_TLS_OUTPUT) state |= KW_TLS_WANTS_TEXT;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * channel: one connection's TLS, bytes in and bytes out. See face/tls.h for the contract, of which these are the
- * functions.
+ * channel: the TLS of one connection, bytes in and bytes out. Most of these functions are those of kw_tls, see
+ * face/tls.h for their contracts.
  *
- *   handshake   `feed` queues, `step` works. The first bytes are looked at: HTTP in the place of TLS is recognised
+ *   handshake   `feed` queues, `step` works. HTTP instead of TLS is recognized by the first bytes
  *   open        `read` and `write` work
  *   done        the channel has failed, or was finished. An alert may be pending
  *
- * What waits in a channel is bounded: KW_TLS_INPUT bytes of ciphertext that came, KW_TLS_OUTPUT and one record of
- * ciphertext that is pending, and OpenSSL's buffers of one record in each direction, which are freed while they are
- * empty. While KW_TLS_OUTPUT is pending nothing is read, since reading may make answers (key updates).
+ * The memory of a channel is bounded: KW_TLS_INPUT bytes of received ciphertext; pending ciphertext, of which
+ * KW_TLS_OUTPUT bytes and one record from `write`, and 64 KiB from `read`, which may make answers (to key updates) and
+ * reads nothing beyond that; and OpenSSL's buffers of one record in each direction, which are freed while they are
+ * empty.
  */
 #ifndef KW_TLS_CHANNEL_H
 #define KW_TLS_CHANNEL_H
@@ -19,7 +20,7 @@
 typedef struct kw_tls_info {
   const char *version; /* "TLSv1.3" */
   const char *suite;   /* "TLS_AES_128_GCM_SHA256" */
-  const char *name;    /* that a client has asked for (SNI); or NULL */
+  const char *name;    /* server name that the client has asked for (SNI); or NULL */
   bool is_resumed;
 } kw_tls_info;
 
@@ -30,7 +31,6 @@ void kw_tls_channel_close(kw_tls_channel *channel);
 
 size_t kw_tls_channel_feed(kw_tls_channel *channel, const void *bytes, size_t len);
 void kw_tls_channel_step(kw_tls_channel *channel);
-size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap);
 size_t kw_tls_channel_read_from(kw_tls_channel *channel, kw_tls_input *input, void *to, size_t cap);
 size_t kw_tls_channel_write(kw_tls_channel *channel, const void *bytes, size_t len);
 void kw_tls_channel_finish(kw_tls_channel *channel);
@@ -40,10 +40,13 @@ unsigned kw_tls_channel_state(const kw_tls_channel *channel);
 const kw_tls_failure *kw_tls_channel_failure(const kw_tls_channel *channel);
 const char *kw_tls_channel_common_name(const kw_tls_channel *channel);
 
-/* Fails the channel: plaintext or ciphertext that it gave was lost for lack of memory. */
+/* Does what kw_tls_channel_read_from does, without *input. */
+size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap);
+
+/* Fails the channel, because plaintext or ciphertext that was taken from it was lost for lack of memory. */
 void kw_tls_channel_lose(kw_tls_channel *channel);
 
-/* Returns what was agreed on, of an open channel. The texts live as long as the channel. */
+/* Describes an open channel: what the two sides have agreed on. The texts live as long as the channel. */
 kw_tls_info kw_tls_channel_info(const kw_tls_channel *channel);
 
 #endif

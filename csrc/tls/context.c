@@ -10,12 +10,12 @@
 #define ALPN_H2 "\2h2"   /* the list of offered protocols, each after its length */
 #define CERT_LIST 65536  /* bytes of the certificates that the other side may send */
 #define CERT_DEPTH 10    /* certificates between that of the other side and its authority */
-#define SECURITY_LEVEL 2 /* OpenSSL's: keys of 112 bits of security, such as RSA of 2048 bits */
+#define SECURITY_LEVEL 2 /* OpenSSL's: keys of 112 bits of security, for example RSA of 2048 bits */
 #define TICKET_KEYS 80   /* bytes of the keys of tickets, as OpenSSL defines them */
 
-/* A session that is kept for resumption. */
+/* A session that is stored for resumption. */
 typedef struct kept {
-  char *place; /* NULL: none */
+  char *place; /* NULL: the slot is free */
   SSL_SESSION *session;
 } kept;
 
@@ -75,10 +75,10 @@ static char *copy_text(const void *bytes, size_t len) {
 
 /* {====== Sessions ====== */
 
-static void forget(kept *one) {
-  kw_free(one->place);
-  SSL_SESSION_free(one->session);
-  *one = (kept){NULL, NULL};
+static void forget(kept *slot) {
+  kw_free(slot->place);
+  SSL_SESSION_free(slot->session);
+  *slot = (kept){NULL, NULL};
 }
 
 static void forget_all(kw_tls_context *context) {
@@ -87,13 +87,13 @@ static void forget_all(kw_tls_context *context) {
 
 static kept *find_kept(kw_tls_context *context, const char *place) {
   for (size_t i = 0; i < KW_TLS_KEPT; i++) {
-    kept *one = &context->kept[i];
-    if (one->place != NULL && strcmp(one->place, place) == 0) return one;
+    kept *slot = &context->kept[i];
+    if (slot->place != NULL && strcmp(slot->place, place) == 0) return slot;
   }
   return NULL;
 }
 
-/* Called by OpenSSL with a client's session that can be resumed. Keeps a copy, because OpenSSL marks the session of a
+/* Called by OpenSSL with a client's session that can be resumed. Stores a copy, because OpenSSL marks the session of a
  * connection that was cut, and would not resume it. Returns 0: the reference is not taken over. */
 static int on_new_session(SSL *ssl, SSL_SESSION *session) {
   kw_tls_remote *remote = SSL_get_app_data(ssl);
@@ -101,20 +101,20 @@ static int on_new_session(SSL *ssl, SSL_SESSION *session) {
   if (remote->place == NULL || SSL_get_SSL_CTX(ssl) != context->ssl) return 0;
   SSL_SESSION *copy = SSL_SESSION_dup(session);
   if (copy == NULL) return 0;
-  kept *one = find_kept(context, remote->place);
-  if (one == NULL) {
+  kept *slot = find_kept(context, remote->place);
+  if (slot == NULL) {
     char *place = copy_text(remote->place, strlen(remote->place));
     if (place == NULL) {
       SSL_SESSION_free(copy);
       return 0;
     }
-    one = &context->kept[context->next_kept];
+    slot = &context->kept[context->next_kept];
     context->next_kept = (context->next_kept + 1) % KW_TLS_KEPT;
-    forget(one);
-    one->place = place;
+    forget(slot);
+    slot->place = place;
   }
-  SSL_SESSION_free(one->session);
-  one->session = copy;
+  SSL_SESSION_free(slot->session);
+  slot->session = copy;
   return 0;
 }
 
@@ -125,8 +125,8 @@ static bool is_voided(kw_tls_fault fault) {
 
 static void forget_voided(kw_tls_remote *remote) {
   if (remote->place == NULL || !is_voided(remote->failure.fault)) return;
-  kept *one = find_kept(remote->context, remote->place);
-  if (one != NULL) forget(one);
+  kept *slot = find_kept(remote->context, remote->place);
+  if (slot != NULL) forget(slot);
 }
 
 /* }====== */
@@ -451,7 +451,7 @@ static bool are_hosts(kw_slice hosts) {
   return true;
 }
 
-#define OF_CLIENTS " is about certificates of clients: give 'ca', or 'client_cert_auth = true'"
+#define ONLY_WITH_CLIENTS " has an effect only with 'tls.ca' or 'tls.client_cert_auth'"
 
 /* Returns the rule that the options break, as a sentence; or NULL. */
 static const char *broken_rule(const kw_tls_options *options) {
@@ -467,14 +467,13 @@ static const char *broken_rule(const kw_tls_options *options) {
     return "option 'tls.min_version' is above 'tls.max_version'";
   if (name.len >= KW_TLS_NAME) return "option 'tls.server_name' is too long";
   if (name.len > 0 && !kw_tls_read_host((const char *)name.data, name.len, host))
-    return "option 'tls.server_name' must be an address, or a name that begins with no dot";
+    return "option 'tls.server_name' must be an address, or a name that does not begin with a dot";
   if (options->allowed_hosts.len > 0 && !are_hosts(options->allowed_hosts))
-    return "option 'tls.allowed_hostname' must be a list, separated by commas, of addresses, and "
-           "of "
-           "names that begin with no dot";
+    return "option 'tls.allowed_hostname' must be a list, separated by commas, of addresses and "
+           "names that do not begin with a dot";
   if (!options->is_server || options->wants_client_cert || options->ca.len > 0) return NULL;
-  if (options->allowed_hosts.len > 0) return "option 'tls.allowed_hostname'" OF_CLIENTS;
-  return options->crl.len > 0 ? "option 'tls.crl'" OF_CLIENTS : NULL;
+  if (options->allowed_hosts.len > 0) return "option 'tls.allowed_hostname'" ONLY_WITH_CLIENTS;
+  return options->crl.len > 0 ? "option 'tls.crl'" ONLY_WITH_CLIENTS : NULL;
 }
 
 static bool check_rules(const kw_tls_options *options, kw_tls_failure *failure) {
@@ -575,7 +574,7 @@ static bool set_name(SSL *ssl, const kw_tls_remote *remote) {
          X509_VERIFY_PARAM_set1_host(param, remote->name, 0) == 1;
 }
 
-/* Returns the key under which a session is kept: a place has a session for each name. */
+/* Returns the key under which a session is stored: a place has a session for each name. */
 static char *join(const char *name, const char *place) {
   size_t len = strlen(name), place_len = strlen(place);
   char *both = kw_alloc(len + place_len + 2);
@@ -591,7 +590,7 @@ static char *join(const char *name, const char *place) {
 static bool note_names(kw_tls_remote *remote, const char *host, const char *place) {
   char name[KW_TLS_NAME] = "";
   if (host[0] != 0 && !kw_tls_read_host(host, strlen(host), name)) {
-    kw_tls_fail(&remote->failure, KW_TLS_OPTION, "'%s' is no name of a server", host);
+    kw_tls_fail(&remote->failure, KW_TLS_OPTION, "'%s' is not a valid server name", host);
     return false;
   }
   remote->name = copy_text(name, strlen(name));
@@ -623,15 +622,15 @@ static bool is_still_good(SSL *ssl) {
 /* A ticket of TLS 1.3 is used once: an observer who sees it twice would know that both connections belong to one
  * client. */
 static void resume(kw_tls_context *context, SSL *ssl, const char *place) {
-  kept *one = find_kept(context, place);
-  if (one == NULL || one->session == NULL) return;
-  bool can_be = SSL_SESSION_is_resumable(one->session) == 1;
-  SSL_SESSION *copy = can_be ? SSL_SESSION_dup(one->session) : NULL;
+  kept *slot = find_kept(context, place);
+  if (slot == NULL || slot->session == NULL) return;
+  bool can_be = SSL_SESSION_is_resumable(slot->session) == 1;
+  SSL_SESSION *copy = can_be ? SSL_SESSION_dup(slot->session) : NULL;
   bool is_set = copy != NULL && SSL_set_session(ssl, copy) == 1;
   bool is_usable = is_set && (context->is_unverified || is_still_good(ssl));
   if (!is_usable) SSL_set_session(ssl, NULL);
   SSL_SESSION_free(copy);
-  if (!is_usable || SSL_SESSION_get_protocol_version(one->session) >= TLS1_3_VERSION) forget(one);
+  if (!is_usable || SSL_SESSION_get_protocol_version(slot->session) >= TLS1_3_VERSION) forget(slot);
 }
 
 static bool prepare_client(kw_tls_context *context, SSL *ssl, kw_tls_remote *remote,
@@ -644,9 +643,8 @@ static bool prepare_client(kw_tls_context *context, SSL *ssl, kw_tls_remote *rem
     return false;
   if (remote->name[0] == 0 && !context->is_unverified) {
     kw_tls_fail(&remote->failure, KW_TLS_OPTION,
-                "there is no name to check the server's "
-                "certificate for: the option server_name gives "
-                "one");
+                "there is no server name that the server's certificate could be checked for: set "
+                "the option server_name");
     return false;
   }
   if (remote->name[0] != 0 && !set_name(ssl, remote)) {

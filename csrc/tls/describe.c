@@ -44,7 +44,7 @@ static void print_name(const X509_NAME *name, char *to, size_t cap) {
   X509_NAME_print_ex(bio, name, 0, XN_FLAG_RFC2253);
   long len = BIO_get_mem_data(bio, &bytes);
   if (len > 0) add_foreign(&out, bytes, (size_t)len);
-  if (len == 0) add_foreign(&out, "nobody", 6);
+  if (len == 0) add_foreign(&out, "(empty)", 7);
   BIO_free(bio);
 }
 
@@ -81,7 +81,7 @@ static void print_names(const X509 *certificate, char *bytes, size_t cap) {
     add_general_name(&to, sk_GENERAL_NAME_value(names, i));
     if (to.len == between) bytes[to.len = before] = 0;
   }
-  if (to.len == 0) add_foreign(&to, "no name at all", 14);
+  if (to.len == 0) add_foreign(&to, "no name", 7);
   GENERAL_NAMES_free(names);
 }
 
@@ -202,10 +202,10 @@ static const char *alert_text(int alert) {
     case SSL_AD_HANDSHAKE_FAILURE: return "no version, cipher suite or key exchange is in common";
     case SSL_AD_BAD_CERTIFICATE: return "our certificate was refused";
     case SSL_AD_UNSUPPORTED_CERTIFICATE:
-      return "our certificate is of a kind that it does not take";
+      return "our certificate is of a type that it does not support";
     case SSL_AD_CERTIFICATE_REVOKED: return "our certificate was revoked";
     case SSL_AD_CERTIFICATE_EXPIRED: return "our certificate has expired";
-    case SSL_AD_CERTIFICATE_UNKNOWN: return "our certificate was refused for a reason of its own";
+    case SSL_AD_CERTIFICATE_UNKNOWN: return "our certificate was refused for an unspecified reason";
     case SSL_AD_UNKNOWN_CA:
       return "our certificate is signed by an authority that it does not trust";
     case SSL_AD_ACCESS_DENIED: return "access is denied";
@@ -247,7 +247,7 @@ static const char *reason_text(int reason) {
     case SSL_R_HTTPS_PROXY_REQUEST: return "does not speak TLS";
     case SSL_R_DECRYPTION_FAILED_OR_BAD_RECORD_MAC: return "has sent a record that was altered";
     case SSL_R_EXCESSIVE_MESSAGE_SIZE:
-      return "has sent a handshake message that is too large, such as more than 64 KB of "
+      return "has sent a handshake message that is too large, for example more than 64 KB of "
              "certificates";
     default: return NULL;
   }
@@ -268,7 +268,8 @@ void kw_tls_fail_queue(kw_tls_failure *failure, const char *other) {
   unsigned long error = ERR_peek_error();
   int reason = ERR_GET_REASON(error);
   if (error == 0) {
-    kw_tls_fail(failure, KW_TLS_PROTOCOL, "TLS with the %s has failed without a reason", other);
+    kw_tls_fail(failure, KW_TLS_PROTOCOL, "TLS with the %s has failed for an unknown reason",
+                other);
   } else if (reason == ERR_R_MALLOC_FAILURE) {
     kw_tls_fail(failure, KW_TLS_MEMORY, "not enough memory");
   } else if (ERR_GET_LIB(error) != ERR_LIB_SSL) {

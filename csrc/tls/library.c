@@ -25,14 +25,14 @@ OSSL_LIB_CTX *kw_tls_library(void) {
   return result;
 }
 
-/* {====== The ends: exit and fork ====== */
+/* {====== Exit and fork ====== */
 
 static atomic_uint users;             /* threads that may call OpenSSL now */
 static atomic_uint forks;             /* running forks */
 static atomic_bool is_ending;         /* the process is in exit */
 static _Thread_local unsigned nested; /* calls of kw_tls_enter by this thread */
 
-static void pause_shortly(void) {
+static void pause_briefly(void) {
   nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
@@ -46,7 +46,7 @@ bool kw_tls_enter(void) {
     if (!atomic_load(&is_ending) && atomic_load(&forks) == 0) break;
     atomic_fetch_sub(&users, 1);
     if (atomic_load(&is_ending)) return false;
-    pause_shortly();
+    pause_briefly();
   }
   nested = 1;
   return true;
@@ -61,7 +61,7 @@ bool kw_tls_is_ending(void) {
 }
 
 void kw_tls_fail_ending(kw_tls_failure *failure) {
-  kw_tls_fail(failure, KW_TLS_ENDING, "the program ends, and OpenSSL with it");
+  kw_tls_fail(failure, KW_TLS_ENDING, "TLS can no longer be used: the process is exiting");
 }
 
 /* Returns 1 if this thread is in OpenSSL: then a signal handler has interrupted it, and calls exit or fork. */
@@ -70,7 +70,7 @@ static unsigned own_use(void) {
 }
 
 static void await_others(void) {
-  for (int i = 0; i < PAUSES && atomic_load(&users) > own_use(); i++) pause_shortly();
+  for (int i = 0; i < PAUSES && atomic_load(&users) > own_use(); i++) pause_briefly();
 }
 
 static void on_exit_begun(void) {
@@ -142,9 +142,8 @@ static bool is_in_place(void *function) {
 const char *kw_tls_library_clash(void) {
   for (size_t i = 0; i < KW_LENGTH(used); i++) {
     if (!is_in_place(used[i]))
-      return "keywatch.tls needs OpenSSL's shared libraries, but this program has an OpenSSL of "
-             "its own linked into it, "
-             "and exports its symbols";
+      return "keywatch.tls needs OpenSSL's shared libraries, but this program is linked with its "
+             "own OpenSSL, and exports its symbols";
   }
   if (OpenSSL_version_num() < 0x30000000) return "keywatch.tls needs OpenSSL 3";
   return NULL;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * library: what all contexts and channels of the process share, and how we live beside a host that uses OpenSSL, too.
+ * library: the state of OpenSSL that all contexts and channels of the process share, in a host program that may use
+ * OpenSSL, too.
  *
- * Everything is fetched from a library context of our own, so that providers and properties that the host loads into
- * its default context do not reach us, and ours do not reach the host. No global setting of OpenSSL is changed: its
- * memory functions, its configuration and what it does at exit are the host's to choose.
- * OpenSSL's queue of errors belongs to the thread: it is cleared before a call whose error is looked at, and left
- * empty. What only frees leaves the errors of the host there: a finalizer may run in the middle of the host's calls.
+ * Everything is fetched from our own library context, so that providers and properties that the host loads into its
+ * default context do not affect us, and ours do not affect the host. No global setting of OpenSSL is changed: the host
+ * chooses its memory functions, its configuration and its actions at exit.
+ *
+ * OpenSSL's queue of errors belongs to the thread: it is cleared before a call whose error is used, and left empty.
+ * Functions that only free keep the host's errors in the queue: a finalizer may run in the middle of the host's calls.
  *
  * At exit OpenSSL frees the state that its threads share, while the threads still run; and after fork its locks may
- * stay locked for ever. So every call of OpenSSL is made between kw_tls_enter and kw_tls_leave. At exit and before
- * fork no thread is in between: exit and fork wait for those that are, which takes a signature at most, or the
- * reading of a file.
+ * stay locked for ever. So every call of OpenSSL is made between kw_tls_enter and kw_tls_leave, and exit and fork wait
+ * until no thread is in between. That takes a signature, or the reading of a file; after 2 seconds, because of a file
+ * that cannot be read, they proceed.
  */
 #ifndef KW_TLS_LIBRARY_H
 #define KW_TLS_LIBRARY_H
@@ -33,25 +35,26 @@
 #include "base/common.h"
 #include "face/tls.h"
 
-/* Returns NULL if the functions that we call are those of libssl.so.3 and libcrypto.so.3, or of our own object; else a
- * sentence that says what is wrong. A host that has OpenSSL linked into itself, and exports its symbols, would have
- * some of our calls go there, and others not. */
+/* Returns NULL if the functions that we call are those of libssl.so and libcrypto.so, or of our own object, and the
+ * version is 3 or later; else the text of the error. If a host is linked with its own OpenSSL, and exports its symbols,
+ * some of our calls would go there, and others not. */
 const char *kw_tls_library_clash(void);
 
-/* Has OpenSSL begin, and prepares the ends of kw_tls_enter. Called when the module is opened. */
+/* Initializes OpenSSL, and registers the handlers of exit and fork for kw_tls_enter. Called when the module is
+ * opened. */
 void kw_tls_library_begin(void);
 
 /* Begins calls of OpenSSL by this thread; calls may be nested. Returns false once the process is in exit: OpenSSL must
- * not be called any more, not even to free what it has. Waits while a thread forks. */
+ * no longer be called, not even to free its objects. Waits while a thread forks. */
 bool kw_tls_enter(void);
 
-/* Ends what kw_tls_enter, which has returned true, has begun. */
+/* Ends the calls of OpenSSL that kw_tls_enter has begun; it must have returned true. */
 void kw_tls_leave(void);
 
 /* True once kw_tls_enter returns false. */
 bool kw_tls_is_ending(void);
 
-/* Sets the failure of what is no longer done because kw_tls_enter has returned false. */
+/* Sets a failure to KW_TLS_ENDING, because kw_tls_enter has returned false. */
 void kw_tls_fail_ending(kw_tls_failure *failure);
 
 /* Returns our library context; or NULL if memory is short. It lives until the process ends. */

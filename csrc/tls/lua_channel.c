@@ -5,7 +5,7 @@
 #include "tls/binding.h"
 
 #define CHANNEL_NAME "keywatch.tls.channel"
-#define CHUNK 16384 /* the most bytes that `read` returns: one record */
+#define CHUNK 16384 /* limit of bytes that `read` returns: one record */
 
 static kw_tls_channel **check_object(lua_State *L) {
   return luaL_checkudata(L, 1, CHANNEL_NAME);
@@ -41,8 +41,8 @@ static int l_step(lua_State *L) {
   return 0;
 }
 
-/* Bytes that have left a channel. They are pushed in a protected call: if Lua lacks memory, they are lost, and the
- * channel fails. */
+/* Bytes that were taken from a channel. They are pushed in a protected call: if Lua has no memory, they are lost, and
+ * the channel fails. */
 typedef struct given {
   const char *bytes;
   size_t len;
@@ -63,7 +63,7 @@ static kw_tls_input check_input(lua_State *L, size_t *used) {
     luaL_checktype(L, 2, LUA_TSTRING);
     bytes = lua_tolstring(L, 2, &len);
   }
-  luaL_argcheck(L, skipped >= 0 && skipped <= (lua_Number)len, 3, "no number of the bytes");
+  luaL_argcheck(L, skipped >= 0 && skipped <= (lua_Number)len, 3, "must be from 0 to #bytes");
   *used = (size_t)skipped;
   return (kw_tls_input){(const uint8_t *)bytes + *used, len - *used};
 }

@@ -17,7 +17,7 @@ kw_tls_context *kw_tls_check_context(lua_State *L, int i) {
   return *self;
 }
 
-/* Makes a context from the options, and before it the object for it. */
+/* Makes the object of a context, and then the context from the options. */
 static int push_context(lua_State *L, const kw_tls_options *options) {
   kw_tls_failure failure = {KW_TLS_NONE, ""};
   kw_tls_context **self = kw_new_object(L, KW_TLS_CONTEXT_NAME, sizeof *self, 0);
@@ -138,8 +138,8 @@ static int l_accept(lua_State *L) {
   return *channel != NULL ? 1 : kw_tls_push_failure(L, &failure);
 }
 
-/* context:refresh(): true if the files are in order, after those that changed were read again; or nil, text and kind
- * of the failure. The context then continues with the old files. */
+/* context:refresh(): reads files that have changed. Returns true if all files are usable; or nil, text and kind of the
+ * failure: the context then continues with the old files. */
 static int l_refresh(lua_State *L) {
   kw_tls_context *self = kw_tls_check_context(L, 1);
   if (!kw_tls_context_refresh(self)) {
@@ -150,8 +150,8 @@ static int l_refresh(lua_State *L) {
   return 1;
 }
 
-/* context:trouble(): text and kind of the failure if files have changed and cannot be used; or nothing. Does not look
- * at the files. */
+/* context:trouble(): text and kind of the failure if the last refresh has failed; or nothing. Does not read the
+ * files. */
 static int l_trouble(lua_State *L) {
   kw_tls_failure failure = *kw_tls_context_trouble(kw_tls_check_context(L, 1));
   if (failure.fault == KW_TLS_NONE) return 0;

@@ -5,7 +5,7 @@
 #include "tls/binding.h"
 #include "tls/certificate.h"
 
-#define PAIR_NAME "keywatch.tls.pair" /* a userdata that holds a pair until it was pushed */
+#define PAIR_NAME "keywatch.tls.pair" /* a userdata that owns a pair until it was pushed */
 
 static int l_gc(lua_State *L) {
   kw_tls_pair_drop(luaL_checkudata(L, 1, PAIR_NAME));

@@ -86,7 +86,8 @@ static void fail_errno(const kw_tls_pem *pem, kw_tls_failure *failure) {
 static void fail_size(const kw_tls_pem *pem, kw_tls_failure *failure) {
   char what[WHAT_TEXT];
   kw_tls_pem_print(pem, what, sizeof what);
-  kw_tls_fail(failure, KW_TLS_FILE, "%s is no file of at most %d bytes", what, KW_TLS_FILE_BYTES);
+  kw_tls_fail(failure, KW_TLS_FILE, "%s is not a regular file of at most %d bytes", what,
+              KW_TLS_FILE_BYTES);
 }
 
 static bool take_digest(kw_tls_pem *pem, const char *bytes, size_t len) {
@@ -127,7 +128,7 @@ static BIO *load_open(kw_tls_pem *pem, int fd, kw_tls_failure *failure) {
   return NULL;
 }
 
-/* Reads the file, and notes its state. O_NONBLOCK: a FIFO is refused without waiting. */
+/* Reads the file, and stores its state. O_NONBLOCK: a FIFO is refused without waiting. */
 static BIO *load_file(kw_tls_pem *pem, kw_tls_failure *failure) {
   int fd = open(pem->given, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail_errno(pem, failure);
@@ -276,7 +277,7 @@ EVP_PKEY *kw_tls_pem_key(kw_tls_pem *pem, kw_tls_failure *failure) {
       PEM_read_bio_PrivateKey_ex(bio, NULL, refuse_password, &was_asked, kw_tls_library(), NULL);
   ERR_clear_error();
   if (key == NULL && was_asked) {
-    fail_with(pem, "a key that is encrypted; only plain keys can be used", failure);
+    fail_with(pem, "a key that is encrypted; only keys without a password can be used", failure);
   } else if (key == NULL) {
     fail_with(pem, "no private key, or a malformed one", failure);
   }

@@ -2,8 +2,8 @@
  *
  * pem: certificates, keys and revocation lists in PEM: the text itself, or a file with the text.
  *
- * A kw_tls_pem remembers device, inode, size and times of the file when it was read last: one stat shows
- * whether the file was written or replaced. If so, the digest shows whether its content has changed.
+ * A kw_tls_pem stores device, inode, size and times of the file when it was last read: one stat shows whether the file
+ * was written or replaced. If so, the digest shows whether its content has changed.
  */
 #ifndef KW_TLS_PEM_H
 #define KW_TLS_PEM_H
@@ -15,7 +15,7 @@
 
 #include "base/slice.h"
 
-#define KW_TLS_FILE_BYTES (1 << 20) /* the most bytes that a file may have */
+#define KW_TLS_FILE_BYTES (1 << 20) /* limit of a file, in bytes */
 #define KW_TLS_DIGEST 32            /* bytes of a SHA-256 */
 
 /* All zero: the option is not given. */
@@ -25,9 +25,9 @@ typedef struct kw_tls_pem {
   size_t len;
   bool is_text;
 
-  struct stat seen;              /* the file when it was read last */
+  struct stat seen;              /* the file when it was last read */
   uint8_t digest[KW_TLS_DIGEST]; /* of its content then */
-  int error;                     /* why the file could not be read last, as an errno; 0: it could */
+  int error;                     /* errno of the last attempt to read the file; 0: success */
   bool is_fresh; /* the file had just been written: another write may have the same times */
 } kw_tls_pem;
 
@@ -35,9 +35,10 @@ typedef struct kw_tls_pem {
  * Returns false if memory is short. */
 bool kw_tls_pem_init(kw_tls_pem *pem, const char *option, kw_slice given);
 
+/* Erases and frees the text or path. The option is then not given. */
 void kw_tls_pem_drop(kw_tls_pem *pem);
 
-/* True if the content of the file has changed since it was read last, if the file has become readable, or if it cannot
+/* True if the content of the file has changed since it was last read, if the file has become readable, or if it cannot
  * be read for a new reason. */
 bool kw_tls_pem_has_changed(kw_tls_pem *pem);
 

@@ -3,7 +3,7 @@
 
 #include "tls/suites.h"
 
-#define LIST_TEXT 2048 /* bytes of a list of suites in OpenSSL's names */
+#define LIST_TEXT 2048 /* limit of a list of suites in OpenSSL's names, in bytes */
 #define NAME_TEXT 80
 
 /* The suites that HTTP/2 allows in TLS 1.2: forward secrecy and authenticated encryption. AES with 128 bits is first,
@@ -68,12 +68,12 @@ static bool check_versions(SSL_CTX *ssl, const char *twelve, const char *thirtee
   if (twelve[0] != 0 && SSL_CTX_get_min_proto_version(ssl) == TLS1_3_VERSION) {
     kw_tls_fail(
         failure, KW_TLS_OPTION,
-        "option 'tls.cipher_suites': cipher suites of TLS 1.2 have no effect where the least "
+        "option 'tls.cipher_suites': cipher suites of TLS 1.2 have no effect if the minimum "
         "version is TLS 1.3");
   } else if (thirteen[0] != 0 && SSL_CTX_get_max_proto_version(ssl) == TLS1_2_VERSION) {
     kw_tls_fail(
         failure, KW_TLS_OPTION,
-        "option 'tls.cipher_suites': cipher suites of TLS 1.3 have no effect where the greatest "
+        "option 'tls.cipher_suites': cipher suites of TLS 1.3 have no effect if the maximum "
         "version is TLS 1.2");
   }
   return failure->fault == KW_TLS_NONE;

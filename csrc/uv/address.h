@@ -48,8 +48,8 @@ bool kw_address_is_path(const kw_address *address);
 /* Returns the port of an IP address. The address must not be a path. */
 uint16_t kw_address_port(const kw_address *address);
 
-/* Writes "127.0.0.1:1234", "[::1]:1234" or "unix" with a 0 at its end, cut off at `size` bytes. Writes "" if libuv
- * cannot print the address. */
+/* Writes "127.0.0.1:1234", "[::1]:1234" or "unix", at most `size` bytes with the 0 at its end; or "" if libuv cannot
+ * print the address. */
 void kw_address_print(const kw_address *address, char *text, size_t size);
 
 /* Writes the IP address in digits, without the port. The address must not be a path. Returns 0 or an error. */

@@ -4,12 +4,12 @@
  *
  *   uv.c            opens the module                     lua_address.c   addresses as tables, errors as results
  *   lua_loop.c      the loop                             lua_lookup.c    loop:resolve, loop:lookup
- *   lua_handle.c    what keeps servers and clients       lua_signals.c   loop:catch, catchers
+ *   lua_handle.c    keeps servers and clients alive      lua_signals.c   loop:catch, catchers
  *   lua_listener.c  loop:listen, listeners               lua_bell.c      loop:bell
  *   lua_dialer.c    loop:dial                            lua_thread.c    threads
- *   lua_process.c   clocks and limits of the process     lua_tls.c       contexts of TLS
+ *   lua_process.c   clocks, names, limits of the process lua_tls.c       contexts of TLS
  *
- * For the rule of finalizers see face/module.h: a function looks at its loop again, by kw_uv_check_loop.
+ * For the rule of finalizers see face/module.h: after pushes a function calls kw_uv_check_loop again.
  */
 #ifndef KW_UV_BINDING_H
 #define KW_UV_BINDING_H
@@ -33,8 +33,8 @@ kw_loop *kw_uv_check_loop(lua_State *L);
 /* Returns the engine that core has published. Raises if there is none, or one of another version. */
 const kw_engine *kw_uv_check_engine(lua_State *L);
 
-/* Returns the context of TLS at index i, and the functions of keywatch.tls as *tls; both are NULL if there is nil. A
- * context is one of servers, or one of clients. Raises if the value is another one, or if the context is closed. */
+/* Returns the context of TLS at index i, and the functions of keywatch.tls as *tls; for nil both are NULL. Raises for
+ * any other value, for a closed context, and for a context of clients if is_server is set, or of servers if not. */
 kw_tls_context *kw_uv_check_context(lua_State *L, int i, bool is_server, const kw_tls **tls);
 
 /* Pushes nil, the text of libuv's error and its name. Returns 3. */
@@ -68,12 +68,12 @@ typedef struct kw_uv_handle {
 } kw_uv_handle;
 
 /* Adds a handle for the object at index 2 to the loop at index 1. Returns the handle, which the loop's table keeps
- * alive and whose pointers are NULL. The caller gives kw_loop_server_open or kw_loop_client_open the address of one of
- * them as `owner`. Leaves the stack unchanged. */
+ * alive and whose pointers are NULL. The caller passes the address of one of them to kw_loop_server_open or
+ * kw_loop_client_open as `owner`. Leaves the stack unchanged. */
 kw_uv_handle *kw_uv_add_handle(lua_State *L);
 
 /* Removes the handles of servers without listeners and connections, and of clients without a connection, from the
- * loop at index 1. If the loop is closed, these are all. */
+ * loop at index 1. If the loop is closed, removes all handles. */
 void kw_uv_release_idle(lua_State *L);
 
 /* }====== */
@@ -97,7 +97,7 @@ void kw_uv_add_signal_names(lua_State *L);
 /* Adds start_thread and this_thread to the module on top of the stack. */
 void kw_uv_add_threads(lua_State *L);
 
-/* Adds now, time, pid and raise_limit to the module on top of the stack. */
+/* Adds now, time, pid, hostname and raise_limit to the module on top of the stack. */
 void kw_uv_add_process(lua_State *L);
 
 /* }====== */

@@ -11,8 +11,8 @@
 #include "uv/address.h"
 #include "uv/loop_client.h"
 
-#define PIECES 64      /* in one write; for more, the system call is no longer the main cost */
-#define WRITES 16      /* per iteration for one connection, so that others get their turn */
+#define PIECES 64      /* limit in one write; with more, the system call is not the main cost */
+#define WRITES 16      /* limit per iteration for one connection, so that others get their turn */
 #define TURN_NS 500000 /* time for the messages of one connection in an iteration */
 
 static bool is_again(int error) {
@@ -61,7 +61,7 @@ static bool wants_bytes(const kw_connection *connection) {
   return (connection->face->state(connection->peer) & KW_PEER_WANTS_BYTES) != 0;
 }
 
-/* Returns the error of the socket, which libuv's status does not contain. */
+/* Returns the error of the socket, which libuv does not pass as its status; or the status, if there is none. */
 static int error_of(const kw_connection *connection, int status) {
   int error = 0;
   socklen_t len = sizeof error;
@@ -69,13 +69,13 @@ static int error_of(const kw_connection *connection, int status) {
   return error == 0 ? status : uv_translate_sys_error(error);
 }
 
-/* The client may send and receive. */
+/* Tells the engine that the client may send and receive. */
 static void open_client(kw_connection *connection) {
   kw_loop_client *loop_client = connection->loop_client;
   loop_client->engine->opened(loop_client->client, kw_loop_now(connection->loop));
 }
 
-/* Called when the handshake of a connection is over. */
+/* Called when the handshake of a connection has succeeded. */
 static void on_handshake(kw_connection *connection) {
   kw_tls_peer *tls_peer = connection->tls_peer;
   if (connection->loop_client != NULL) {

@@ -3,19 +3,19 @@
  * connection: a socket, and the engine's peer whose bytes it carries: an accepted peer, or a client that dialed.
  *
  * A connection reads into the buffer of the loop and feeds the peer at once. It writes only in a flush, straight from
- * the memory of the peer. So it has no buffer of its own: an idle connection takes sizeof(kw_connection) and a place
- * in the loop's heap of timers, about 300 bytes, beside the memory of its peer. The peer of a connection with TLS is a
- * kw_tls_peer, which has the peer of the engine inside.
+ * the memory of the peer. So it needs no buffer: an idle connection takes sizeof(kw_connection) and an entry in the
+ * loop's heap of timers, about 300 bytes, in addition to the memory of its peer. The peer of a connection with TLS is
+ * a kw_tls_peer, which contains the peer of the engine.
  *
  *   connecting  a dialed socket waits for the other side to accept it, or for the deadline of its peer
  *   open        the peer is fed and written. The socket is read while the peer wants bytes, once in each iteration,
  *               and the messages are handled for a bounded time (a turn). While the socket is full, writing waits
  *   ending      the peer is done, but the socket is full and has not taken its last bytes. The connection is closed
  *               when the other side has read nothing for KW_WRITE_TIMEOUT_MS
- *   lingering   everything is written, our side of the socket is shut, and the peer is closed. What still comes is
- *               thrown away, until the other side closes too or KW_LINGER_MS are over. If a socket were closed with
- *               unread bytes, the kernel would reset the connection, and the other side could lose what was written
- *               last
+ *   lingering   everything is written, our side of the socket is shut, and the peer is closed. Bytes that still arrive
+ *               are discarded, until the other side closes too or KW_LINGER_MS have passed. If a socket were closed
+ *               with unread bytes, the kernel would reset the connection, and the other side could lose what was
+ *               written last
  */
 #ifndef KW_UV_CONNECTION_H
 #define KW_UV_CONNECTION_H
@@ -46,8 +46,8 @@ typedef struct kw_connection {
   int fd;
   uint8_t interest; /* events that are polled for */
   bool is_connecting;
-  bool is_socket_full; /* the last write took less than there was */
-  bool got_eof;        /* the other side writes no more */
+  bool is_socket_full; /* the socket has not taken all bytes of the last write */
+  bool got_eof;        /* the other side has closed its end */
   bool is_ending;      /* see above */
 } kw_connection;
 
@@ -58,8 +58,7 @@ void kw_connection_accept(kw_loop_server *loop_server, int fd, const kw_tls *tls
                           kw_tls_context *context);
 
 /* Takes over a socket that was dialed, and is connected or connecting, and a kw_tls_peer without an inner peer; NULL:
- * no TLS. Returns 0 or libuv's negative error: then both are still the caller's, and the client knows nothing of
- * them. */
+ * no TLS. Returns 0 or libuv's negative error: then both still belong to the caller, and the client is unchanged. */
 int kw_connection_dial(struct kw_loop_client *loop_client, int fd, bool is_connecting,
                        kw_tls_peer *tls_peer);
 

@@ -23,7 +23,7 @@
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
-/* Pauses and retries later, because of a lack of resources, which libuv's error names. */
+/* Reports a lack of resources to the server, pauses, and retries later. */
 static void pause_listener(kw_listener *listener, int error) {
   kw_loop_server *loop_server = listener->loop_server;
   kw_loop *loop = loop_server->loop;

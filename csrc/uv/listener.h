@@ -2,8 +2,8 @@
  *
  * listener: a listening socket of one server.
  *
- * When the process or the machine runs out of descriptors or memory, the listener stops accepting and retries a
- * little later. Until then clients wait in the kernel's queue.
+ * When the process or the machine runs out of descriptors or memory, the listener stops accepting and retries a moment
+ * later. Until then clients wait in the kernel's queue.
  */
 #ifndef KW_UV_LISTENER_H
 #define KW_UV_LISTENER_H
@@ -31,8 +31,7 @@ typedef struct kw_listener {
 
 /* Binds, listens and sets *owner, which must live until the listener is closed: by kw_listener_close, or with its
  * kw_loop_server. With a context, which is retained, its connections speak TLS; else `tls` and `context` are NULL. A
- * socket file that no process listens on any more is replaced. Returns 0 or libuv's negative error:
- * then *owner is not set. */
+ * socket file on which no process listens is replaced. Returns 0 or libuv's negative error: then *owner is not set. */
 int kw_listener_open(kw_listener **owner, kw_loop_server *loop_server, const kw_address *address,
                      const kw_tls *tls, kw_tls_context *context);
 

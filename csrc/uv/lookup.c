@@ -38,7 +38,7 @@ static void release(kw_lookup *lookup) {
   free_lookup(lookup);
 }
 
-/* From now on the end of the lookup wakes nothing. */
+/* Releases the waker, so that the end of the lookup wakes nothing. */
 static void forget_waker(kw_lookup *lookup) {
   kw_waker *waker = lookup->waker;
   lookup->waker = NULL;

@@ -2,8 +2,8 @@
  *
  * lookup: resolves a host name without blocking the loop. The end of the lookup wakes the loop.
  *
- * Each lookup has a thread of its own, which blocks all signals. libuv's thread pool is not used: the loop and the
- * process would have to wait for it before they can end, as long as a name server is silent. When a lookup is closed
+ * Each lookup has its own thread, which blocks all signals. libuv's thread pool is not used: the loop and the process
+ * would have to wait for it before they can end, as long as a name server does not answer. When a lookup is closed
  * early, its thread continues detached and frees the memory at its end. In a forked child the thread does not exist:
  * there the lookup has failed with UV_ECANCELED.
  */
@@ -13,7 +13,7 @@
 #include "uv/address.h"
 #include "uv/loop.h"
 
-#define KW_LOOKUP_ADDRESSES 32 /* at most, of one name */
+#define KW_LOOKUP_ADDRESSES 32 /* limit of addresses of one name */
 
 typedef struct kw_lookup kw_lookup;
 

@@ -48,7 +48,7 @@ static bool run_timers(kw_loop *loop) {
 
 /* }====== */
 
-/* {====== Being woken ====== */
+/* {====== Waker and bell ====== */
 
 static void on_async(uv_async_t *async) {
   KW_CONTAINER_OF(async, kw_loop, waker_async)->is_woken = true;
@@ -115,8 +115,8 @@ static kw_loop_client *client_at(kw_link *link) {
 static void step_servers(kw_loop *loop) {
   loop->server_deadline = KW_NEVER;
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
-    const kw_loop_server *one = server_at(link);
-    int64_t when = one->engine->step_server(one->server, kw_loop_now(loop));
+    const kw_loop_server *at = server_at(link);
+    int64_t when = at->engine->step_server(at->server, kw_loop_now(loop));
     if (when < loop->server_deadline) loop->server_deadline = when;
   }
 }
@@ -146,7 +146,7 @@ static void decrypt(kw_loop *loop) {
   while (!kw_link_is_alone(&list)) work_for_first(&list);
 }
 
-/* Works on handshakes, in the order in which they began to wait, until the time is over. The rest waits for the next
+/* Works on handshakes, in the order in which they began to wait, for WORK_NS. The others wait for the next
  * iteration. */
 static void work(kw_loop *loop) {
   if (kw_link_is_alone(&loop->working)) return;
@@ -169,14 +169,14 @@ static bool finish_iteration(kw_loop *loop) {
 static bool has_news(const kw_loop *loop) {
   if (loop->is_woken || loop->has_disconnected || (loop->is_rung && loop->bell_ends_turn))
     return true;
-  if (loop->signals.has_come) return true;
+  if (loop->signals.has_arrived) return true;
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
-    const kw_loop_server *one = server_at(link);
-    if (one->engine->has_work(one->server) || kw_loop_server_is_idle(one)) return true;
+    const kw_loop_server *at = server_at(link);
+    if (at->engine->has_work(at->server) || kw_loop_server_is_idle(at)) return true;
   }
   for (kw_link *link = loop->clients.next; link != &loop->clients; link = link->next) {
-    const kw_loop_client *one = client_at(link);
-    if (one->engine->has_news(one->client)) return true;
+    const kw_loop_client *at = client_at(link);
+    if (at->engine->has_news(at->client)) return true;
   }
   return false;
 }
@@ -244,7 +244,7 @@ void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt i
     work(loop);
     if (finish_iteration(loop)) is_quiet = false;
   } while (!has_news(loop) && kw_loop_now(loop) < deadline && !interrupt.is_due(interrupt.ctx));
-  loop->is_woken = loop->is_rung = loop->has_disconnected = loop->signals.has_come = false;
+  loop->is_woken = loop->is_rung = loop->has_disconnected = loop->signals.has_arrived = false;
 }
 
 void kw_loop_flush(kw_loop *loop) {
@@ -264,8 +264,8 @@ int64_t kw_loop_timeout(kw_loop *loop) {
 
 bool kw_loop_is_busy(const kw_loop *loop) {
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
-    const kw_loop_server *one = server_at(link);
-    if (one->engine->is_busy(one->server)) return true;
+    const kw_loop_server *at = server_at(link);
+    if (at->engine->is_busy(at->server)) return true;
   }
   return false;
 }
@@ -281,7 +281,8 @@ bool kw_loop_is_awaiting(const kw_loop *loop) {
 
 /* }====== */
 
-/* Returns 0 or an error. If there are no descriptors for a pipe at the first loop, libuv would abort. */
+/* Returns 0 or an error. libuv aborts if there are no descriptors for a pipe when the first loop is made, so this
+ * function checks that first. */
 static int init_uv(uv_loop_t *uv) {
   int fds[2];
   if (pipe2(fds, O_CLOEXEC) < 0) return -errno;
@@ -344,7 +345,7 @@ void kw_loop_close(kw_loop *loop) {
 
 /* {====== Forks ====== */
 
-/* The threads that were about to wake the loop do not exist in the child. */
+/* Forgets calls of wakers that were under way in the parent: their threads do not exist in the child. */
 static void adopt_wakers(kw_loop *loop) {
   if (loop->waker != NULL) kw_waker_adopt(loop->waker);
   kw_waker_adopt(loop->bell);

@@ -5,12 +5,12 @@
  * The loop never calls Lua. A turn lasts until there is something for Lua to do, and consists of iterations:
  *
  *   run the timers that are due -> wait for sockets, signals, other threads or the next deadline, and feed the peers
- *     -> decrypt what has waited, a turn for each connection -> work on handshakes of TLS, for a bounded time
+ *     -> decrypt waiting ciphertext, one turn for each connection -> work on handshakes of TLS, for a bounded time
  *     -> step every server -> flush every dirty connection, once -> step every server again: writing has made room
  *
- * A turn begins with the last line. (The turn of a connection is another thing: the time for which its messages are
- * handled in one iteration, see connection.h.) So everything that happens in one iteration, and everything that Lua
- * does between two turns, leaves with one write to each connection.
+ * A turn begins with the last line. So the output of everything that happens in one iteration, and of everything that
+ * Lua does between two turns, is sent with one write to each connection. (The turn of a connection is something else:
+ * the time for which its messages are handled in one iteration, see connection.h.)
  *
  * After fork the child may use the loop, but everything attached to it belongs to the parent: see kw_loop_enter.
  */
@@ -36,8 +36,8 @@ typedef struct kw_timer {
   void (*on_timer)(struct kw_timer *timer, int64_t now);
 } kw_timer;
 
-/* A question that the loop asks in each iteration of a turn, without a system call: must the turn end? A signal handler
- * of the program may have changed the answer, in the thread of the loop. */
+/* A condition that ends a turn, which the loop checks in each iteration, without a system call. A signal handler of the
+ * program may change it, in the thread of the loop. */
 typedef struct kw_interrupt {
   bool (*is_due)(void *ctx);
   void *ctx;
@@ -45,10 +45,9 @@ typedef struct kw_interrupt {
 
 typedef struct kw_loop {
   uv_loop_t uv;
-  uv_timer_t wait_timer; /* ends the wait of an iteration */
-  bool
-      has_changed_events; /* since the last iteration; the next one registers them with the kernel */
-  bool is_wait_over;      /* the timer has ended the last wait */
+  uv_timer_t wait_timer;   /* ends the wait of an iteration */
+  bool has_changed_events; /* libuv's handles have; the next iteration registers the changes */
+  bool is_wait_over;       /* wait_timer has ended the last wait */
 
   int64_t now;        /* milliseconds of CLOCK_MONOTONIC */
   bool is_now_stale;  /* the loop may have waited since `now` was read */
@@ -57,17 +56,16 @@ typedef struct kw_loop {
   kw_heap timers;          /* of kw_timer */
   int64_t server_deadline; /* when a server must be stepped next */
 
-  pid_t pid;      /* process that has entered the loop last */
+  pid_t pid;      /* process that has last entered the loop */
   int fork_error; /* error of libuv after a fork: the loop can only be closed; or 0 */
 
-  kw_link servers;   /* of kw_loop_server */
-  kw_link clients;   /* of kw_loop_client */
-  kw_link lingering; /* of kw_connection: dialed connections that linger, see connection.h */
-  kw_link dirty;     /* of kw_connection: the next flush has to look at them */
-  kw_link working;   /* of kw_connection: TLS handshakes that can continue, see tls_peer.h */
-  kw_link
-      decrypting; /* of kw_connection: ciphertext that waits behind the turn of its connection */
-  size_t connections;    /* connections that are not closed */
+  kw_link servers;       /* of kw_loop_server */
+  kw_link clients;       /* of kw_loop_client */
+  kw_link lingering;     /* of kw_connection: dialed connections that linger, see connection.h */
+  kw_link dirty;         /* of kw_connection: the next flush has to look at them */
+  kw_link working;       /* of kw_connection: TLS handshakes that can continue, see tls_peer.h */
+  kw_link decrypting;    /* of kw_connection: with ciphertext that waits for the next turn of it */
+  size_t connections;    /* number of connections that are not closed */
   bool has_disconnected; /* a client has lost its connection in this turn */
 
   kw_signals signals;
@@ -81,15 +79,15 @@ typedef struct kw_loop {
   bool is_rung;        /* in this turn */
   bool bell_ends_turn; /* argument of the current kw_loop_turn */
 
-  char read_buffer[KW_READ_BYTES]; /* what a socket has just given; peers copy what they keep */
+  char read_buffer[KW_READ_BYTES]; /* bytes just read from a socket; peers copy what they keep */
   char text_buffer[KW_TEXT_BYTES]; /* plaintext of one record */
 } kw_loop;
 
 /* Makes a loop. Returns 0 or libuv's negative error. */
 int kw_loop_open(kw_loop **loop);
 
-/* Closes everything attached to the loop, and frees the loop. Wakers and bells that others hold stay valid, and do
- * nothing any more. */
+/* Closes everything attached to the loop, and frees the loop; after an error of kw_loop_enter its memory leaks. Wakers
+ * and bells with other references stay valid, but do nothing. */
 void kw_loop_close(kw_loop *loop);
 
 /* Must be called before any other use of the loop, or of anything attached to it. After fork, in the child, it closes
@@ -100,48 +98,50 @@ int kw_loop_enter(kw_loop *loop);
 /* Turns the loop: one iteration, and more of them until
  *   - a server has work for Lua, or has neither listeners nor connections;
  *   - a client has news, or has lost its connection;
- *   - a signal has come that a catcher wants;
+ *   - a signal has arrived that a catcher wants;
  *   - the waker was woken, or the bell was rung and `bell_ends_turn` is set;
  *   - the interrupt is due;
- *   - `ms` milliseconds are over; negative: no timeout.
+ *   - `ms` milliseconds have passed; negative: no timeout.
  *
- * After 50 ms without an event a handler of the program that makes the interrupt due ends the turn at once, if the
- * kernel runs the handler in this thread. (The kernel prefers the first thread of the process, where the main program
- * usually is.) Before, it does so when the 50 ms are over: short waits cost no system call more than one. While the
- * interrupt is due, a turn lasts at most 50 ms. */
+ * After 50 ms without an event a signal handler of the program that makes the interrupt due ends the turn at once, if
+ * the kernel runs the handler in this thread. (The kernel prefers the first thread of the process, where the main
+ * program usually is.) Before that, the turn ends only when the 50 ms have passed: so a short wait needs one system
+ * call. While the interrupt is due, a turn lasts at most 50 ms. */
 void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt interrupt);
 
-/* Steps every server and flushes every dirty connection, and looks at no socket: no system call if there is nothing to
+/* Steps every server and flushes every dirty connection, but reads no socket: no system call if there is nothing to
  * write. */
 void kw_loop_flush(kw_loop *loop);
 
 /* Returns a descriptor that becomes readable when a socket, a signal or another thread has something for the loop. It
- * is the same until the process forks. The caller, another event loop, does not read from it, but turns this loop. */
+ * stays the same until the process forks. The caller, another event loop, must not read from it, but turns this
+ * loop. */
 int kw_loop_fd(const kw_loop *loop);
 
 /* Returns for how many milliseconds the caller may wait for the descriptor before it turns the loop; negative: without
- * limit. Steps the servers: Lua may have changed their stores since the last turn. */
+ * limit; 0 while the next iteration has to register changed handles with the kernel. Steps the servers: Lua may have
+ * changed their stores since the last turn. */
 int64_t kw_loop_timeout(kw_loop *loop);
 
 /* True if the store of an attached server is in the middle of a call from Lua. Then the caller is a finalizer, and
  * must not turn the loop. */
 bool kw_loop_is_busy(const kw_loop *loop);
 
-/* True if something other than time could end a turn: a server or a client is attached, a signal is caught, or
- * another thread has the waker. */
+/* True if something other than time could end a turn: a server or a client is attached, a signal is caught, or the
+ * waker has other references than the loop's. */
 bool kw_loop_is_awaiting(const kw_loop *loop);
 
 /* True if a server is attached. */
 bool kw_loop_has_servers(const kw_loop *loop);
 
-/* Has libuv watch a descriptor of this loop for `events`, and call on_ready; or not watch it, if `events` is 0. */
+/* Makes libuv poll a descriptor for `events`, and call on_ready. With 0, libuv stops polling it. */
 void kw_loop_watch_events(kw_loop *loop, uv_poll_t *poll, int events, uv_poll_cb on_ready);
 
 /* Returns the waker of the loop, with a reference for the caller. Waking it ends the current turn; between two turns,
  * the next one. NULL if memory is short. */
 kw_waker *kw_loop_share_waker(kw_loop *loop);
 
-/* Returns milliseconds of CLOCK_MONOTONIC, the same all through an iteration. */
+/* Returns milliseconds of CLOCK_MONOTONIC. The clock is read at most once for each part of an iteration. */
 int64_t kw_loop_now(kw_loop *loop);
 
 /* {====== Timers ====== */

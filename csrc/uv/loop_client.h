@@ -25,8 +25,8 @@ typedef struct kw_loop_client {
 } kw_loop_client;
 
 /* Dials the address, which is copied, and sets *owner. Does not wait for the connection. `tls_peer` is a kw_tls_peer
- * without an inner peer; NULL: no TLS. Returns 0 or libuv's negative error: then *owner is not set, the kw_tls_peer is
- * still the caller's, and the client knows nothing of the attempt. */
+ * without an inner peer; NULL: no TLS. Returns 0 or libuv's negative error: then *owner is not set, the kw_tls_peer
+ * still belongs to the caller, and the client is unchanged. */
 int kw_loop_client_open(kw_loop_client **owner, kw_loop *loop, const kw_engine *engine,
                         kw_client *client, const kw_address *address, kw_tls_peer *tls_peer);
 

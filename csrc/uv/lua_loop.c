@@ -42,7 +42,7 @@ static int l_open(lua_State *L) {
   int rc = kw_loop_open(lua_touserdata(L, -1));
   if (rc == 0) return 1;
   lua_pushnil(L);
-  lua_pushfstring(L, "keywatch: no loop: %s", uv_strerror(rc));
+  lua_pushfstring(L, "keywatch: the event loop cannot be created: %s", uv_strerror(rc));
   return 2;
 }
 
@@ -115,9 +115,8 @@ static int l_connections(lua_State *L) {
   return 1;
 }
 
-/* The loop that is closed before this process forks, by its object, and the id of the process; or NULL. */
-static kw_loop **leaving;
-static pid_t leaving_pid;
+static kw_loop **leaving; /* object of the loop that is closed before this process forks; or NULL */
+static pid_t leaving_pid; /* id of the process */
 
 /* Called in the forking thread, before the fork. Ignores a loop that a parent of this process has registered. */
 static void leave(void) {

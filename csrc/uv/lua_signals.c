@@ -21,14 +21,14 @@ static unsigned check_names(lua_State *L) {
   for (int i = 1; i <= (int)lua_rawlen(L, 2); i++) {
     lua_rawgeti(L, 2, i);
     int index = kw_signals_find(luaL_checkstring(L, -1));
-    if (index < 0) luaL_error(L, "no signal to catch: %s", lua_tostring(L, -1));
+    if (index < 0) luaL_error(L, "there is no signal '%s' that can be caught", lua_tostring(L, -1));
     wanted |= 1u << index;
     lua_pop(L, 1);
   }
   return wanted;
 }
 
-/* loop:catch(names): a catcher of the signals of these names, such as "INT"; or nil, text and name of the error. */
+/* loop:catch(names): a catcher of the signals of these names, for example "INT"; or nil, text and name of the error. */
 static int l_catch(lua_State *L) {
   kw_uv_check_loop(L);
   unsigned wanted = check_names(L);
@@ -46,7 +46,7 @@ static int l_take(lua_State *L) {
 
 /* catcher:is_ready(): true if there is a caught signal that was not taken yet. */
 static int l_is_ready(lua_State *L) {
-  lua_pushboolean(L, check_catcher(L)->came != 0);
+  lua_pushboolean(L, check_catcher(L)->untaken != 0);
   return 1;
 }
 
@@ -61,7 +61,7 @@ static int l_state(lua_State *L) {
 static int l_close(lua_State *L) {
   kw_catcher *self = check_catcher(L);
   kw_catcher_close(self);
-  self->came = 0;
+  self->untaken = 0;
   return 0;
 }
 

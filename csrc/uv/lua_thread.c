@@ -41,8 +41,8 @@ static kw_thread *check_here(lua_State *L) {
   kw_thread *thread = *check_thread(L);
   if (thread == NULL) luaL_error(L, "the thread is closed");
   if (!kw_thread_is_here(thread)) {
-    luaL_error(L, "keywatch: the thread was left behind by a fork: it is in the process that "
-                  "has started it, and only there can it be used");
+    luaL_error(L, "keywatch: the thread belongs to the parent process, which has started it, and "
+                  "cannot be used after a fork in the child");
   }
   return thread;
 }
@@ -179,8 +179,8 @@ static int l_report(lua_State *L) {
   return 0;
 }
 
-/* this_thread:asked(): nil until the owner has asked the thread to end; then the grace in seconds; negative: end at
- * once. */
+/* this_thread:asked(): nil until the owner has asked the thread to end; then the grace in seconds, negative if the
+ * thread has to end at once. */
 static int l_asked(lua_State *L) {
   double grace;
   if (!kw_thread_stop_requested(check_this(L), &grace)) return 0;

@@ -10,7 +10,7 @@ static const kw_tls *check_tls(lua_State *L) {
   const kw_tls *tls = lua_touserdata(L, -1);
   lua_pop(L, 1);
   if (tls == NULL || tls->version != KW_TLS_VERSION)
-    luaL_error(L, "keywatch.tls has another version than keywatch.uv");
+    luaL_error(L, "keywatch.tls has another version than keywatch.uv: rebuild both");
   return tls;
 }
 

@@ -94,8 +94,8 @@ static void begin(void) {
   fork_error = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-/* libuv installs its handler only for the first handle of a signal. If the program has replaced the handler since, the
- * program's choice is the effect that is restored when the signal is no longer caught. */
+/* Installs libuv's handler, which libuv does only for the first handle of a signal. If the program has replaced it
+ * since, the program's handler is the effect that is restored when the signal is no longer caught. */
 static void install(int i) {
   struct sigaction now = effect_of(i);
   if (is_libuvs(&now)) return;
@@ -143,9 +143,9 @@ static void on_signal(uv_signal_t *uv, int number) {
   (void)number;
   for (kw_link *link = signals->catchers.next; link != &signals->catchers; link = link->next) {
     kw_catcher *catcher = catcher_at(link);
-    catcher->came |= catcher->wanted & bit;
+    catcher->untaken |= catcher->wanted & bit;
   }
-  signals->has_come = true;
+  signals->has_arrived = true;
 }
 
 /* Only the first handle of a loop needs a resource: a pipe. */
@@ -190,7 +190,7 @@ static void close_all(kw_loop *loop, bool is_inherited) {
     catcher->loop = NULL;
     catcher->is_inherited = is_inherited;
   }
-  signals->has_come = false;
+  signals->has_arrived = false;
   update(loop, 0);
 }
 
@@ -216,7 +216,7 @@ int kw_catcher_open(kw_catcher *catcher, kw_loop *loop, unsigned wanted) {
   if (rc < 0) return rc;
   catcher->loop = loop;
   catcher->wanted = wanted;
-  catcher->came = 0;
+  catcher->untaken = 0;
   kw_link_init(&catcher->link);
   kw_link_add(&loop->signals.catchers, &catcher->link);
   rc = update(loop, wanted);
@@ -235,8 +235,8 @@ void kw_catcher_close(kw_catcher *catcher) {
 const char *kw_catcher_take(kw_catcher *catcher) {
   for (int i = 0; i < KW_SIGNALS; i++) {
     unsigned bit = 1u << i;
-    if (!(catcher->came & bit)) continue;
-    catcher->came &= ~bit;
+    if (!(catcher->untaken & bit)) continue;
+    catcher->untaken &= ~bit;
     return kinds[i].name;
   }
   return NULL;

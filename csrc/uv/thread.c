@@ -226,9 +226,9 @@ bool kw_thread_join(kw_thread *thread, kw_slice *why) {
   uv_mutex_lock(&thread->mutex);
   while (thread->state != KW_THREAD_ENDED) uv_cond_wait(&thread->changed, &thread->mutex);
   *why = slice_of(&thread->failure);
-  bool is_well = !thread->has_failed;
+  bool has_returned = !thread->has_failed;
   uv_mutex_unlock(&thread->mutex);
-  return is_well;
+  return has_returned;
 }
 
 void kw_thread_close(kw_thread *thread) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * thread: an operating system thread with a Lua state of its own, and its communication with its owner, the thread
- * that started it.
+ * thread: an operating system thread with a separate Lua state, and its communication with its owner, the thread that
+ * started it.
  *
  *   starting   the Lua state is made, and require(module).main() is called
- *   ready      main has given its owner a text
+ *   ready      main has passed a text to the owner
  *   ended      main has returned or failed, and the Lua state is closed
  *
- * Nowhere else does C call Lua. No Lua value crosses from one state to the other: texts are copied. The thread blocks
- * all signals, so that they are delivered to the host's threads. A thread does not survive a fork: in the child only
+ * C calls Lua nowhere else. No Lua value passes from one state to the other: texts are copied. The thread blocks all
+ * signals, so that they are delivered to the host's threads. A thread does not survive a fork: in the child only
  * kw_thread_is_here may be called.
  */
 #ifndef KW_UV_THREAD_H
@@ -53,23 +53,23 @@ bool kw_thread_is_here(const kw_thread *thread);
 /* Waits until the thread is ready or has ended, for `ms` milliseconds at most. Returns its state. */
 kw_thread_state kw_thread_wait(kw_thread *thread, int64_t ms);
 
-/* Returns the text that main gave when it became ready; empty before. Valid until the thread is closed. */
+/* Returns the text that main passed to kw_thread_set_ready; its data is NULL before that. Valid until the thread is
+ * closed. */
 kw_slice kw_thread_ready_text(kw_thread *thread);
 
-/* Asks the thread to end: in order within `grace` seconds, or KW_THREAD_AT_ONCE. Does not wait. A later request
+/* Asks the thread to end: gracefully within `grace` seconds, or KW_THREAD_AT_ONCE. Does not wait. A later request
  * replaces an earlier one. */
 void kw_thread_stop(kw_thread *thread, double grace);
 
-/* Waits until the thread has ended, without a timeout; kw_thread_close still has to follow. Returns true if main
- * returned. If main failed, returns false, and `why` is the text of its error, valid until the thread is closed, or
+/* Waits until the thread has ended, without a timeout; the caller then calls kw_thread_close. Returns true if main has
+ * returned. If main has failed, returns false, and *why is the text of its error, valid until the thread is closed, or
  * empty if memory was short. */
 bool kw_thread_join(kw_thread *thread, kw_slice *why);
 
 /* Asks the thread to end at once, waits until it has, and frees it. */
 void kw_thread_close(kw_thread *thread);
 
-/* Asks the thread to end at once, without waiting. The thread frees itself, and the caller must not use it any
- * more. */
+/* Asks the thread to end at once, without waiting. The thread frees itself: the caller must no longer use it. */
 void kw_thread_abandon(kw_thread *thread);
 
 /* Sets the waker to wake when the thread ends, and releases the one that was set before. Takes over the caller's
@@ -87,14 +87,13 @@ kw_thread *kw_thread_current(void);
 kw_slice kw_thread_argument(const kw_thread *thread);
 
 /* Sets the waker to wake when the owner asks the thread to end, and releases the one that was set before. Takes over
- * the caller's reference. If the request has already come, the waker is not used: call kw_thread_stop_requested
- * afterwards. */
+ * the caller's reference. An earlier request does not wake it: call kw_thread_stop_requested afterwards. */
 void kw_thread_set_own_waker(kw_thread *thread, kw_waker *waker);
 
 /* Becomes ready, with a text for the owner. May be called once. Returns 0 or UV_ENOMEM. */
 int kw_thread_set_ready(kw_thread *thread, kw_slice text);
 
-/* True if the owner has asked the thread to end. Then `grace` is what the owner gave to kw_thread_stop. */
+/* True if the owner has asked the thread to end. Then *grace is the argument of the last kw_thread_stop. */
 bool kw_thread_stop_requested(kw_thread *thread, double *grace);
 
 /* }====== */

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-#define PIECES 64 /* the most pieces of the inner peer in one record */
+#define PIECES 64 /* limit of pieces of the inner peer in one record */
 
 _Static_assert(KW_READ_BYTES <= KW_TLS_INPUT, "a channel without input has room for one read");
 
@@ -44,8 +44,8 @@ static bool is_turn_over(const kw_tls_peer *peer) {
 }
 
 /* Decrypts queued ciphertext and then the input, and feeds the inner peer, until that wants no more bytes, nothing is
- * left, or the turn of the connection is over. The turn is limited because a record without plaintext, such as a key
- * update, costs more than its size suggests. */
+ * left, or the turn of the connection is over. The turn is limited because a record without plaintext, for example a
+ * key update, costs more than its size suggests. */
 static void decrypt(kw_tls_peer *peer, kw_tls_input *input, int64_t now) {
   char *text = peer->loop->text_buffer;
   while (inner_wants_bytes(peer)) {

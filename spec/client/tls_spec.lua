@@ -349,7 +349,7 @@ describe("the option tls", function()
       ["option 'tls.min_version' must be 'TLS1.2' or 'TLS1.3'"] = { min_version = "1.2" },
       ["option 'tls.min_version' is above 'tls.max_version'"] = { min_version = "TLS1.3", max_version = "TLS1.2" },
       ["option 'tls.server_name' is too long"] = { server_name = ("x"):rep(256) },
-      ["option 'tls.server_name' must be an address, or a name that begins with no dot"] = {
+      ["option 'tls.server_name' must be an address, or a name that does not begin with a dot"] = {
         server_name = ".example.test",
       },
     } do

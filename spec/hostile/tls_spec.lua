@@ -443,7 +443,7 @@ describe("a client with TLS", function()
       if #flight > 100000 then handle:write(flight) end
     end, own), { connect_timeout = 60 })
     own:close()
-    assert.matches("the server has sent a handshake message that is too large, such as more than 64 KB", message)
+    assert.matches("the server has sent a handshake message that is too large, for example more than 64 KB", message)
   end)
 end)
 

@@ -447,8 +447,9 @@ describe("a server with TLS", function()
       expect_misuse("option 'tls.validity_years' must be a number", { auto = true, validity_years = "1" })
       expect_misuse("option 'tls.validity_years' has an effect only with 'tls.auto'",
         { cert = cert, key = key, validity_years = 1 })
-      expect_misuse("option 'tls.crl' is about certificates of clients", { cert = cert, key = key, crl = "a" })
-      expect_misuse("option 'tls.allowed_hostname' is about certificates of clients",
+      expect_misuse("option 'tls.crl' has an effect only with 'tls.ca' or 'tls.client_cert_auth'",
+        { cert = cert, key = key, crl = "a" })
+      expect_misuse("option 'tls.allowed_hostname' has an effect only with 'tls.ca' or 'tls.client_cert_auth'",
         { auto = true, allowed_hostname = "a" })
       expect_misuse("option 'tls.min_version' must be 'TLS1.2' or 'TLS1.3'",
         { cert = cert, key = key, min_version = "TLS1.1" })

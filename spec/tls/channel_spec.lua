@@ -52,8 +52,8 @@ describe("a channel", function()
       bytes = client:pending()
     end
     assert.same({ "", 0 }, { client_context:connect("localhost"):read("not yet") })
-    assert.error_matches(function() server:read("x", 2) end, "no number of the bytes")
-    assert.error_matches(function() server:read("x", -1) end, "no number of the bytes")
+    assert.error_matches(function() server:read("x", 2) end, "must be from 0 to #bytes")
+    assert.error_matches(function() server:read("x", -1) end, "must be from 0 to #bytes")
     assert.error_matches(function() server:read(7) end, "string expected")
   end)
 

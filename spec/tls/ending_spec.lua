@@ -153,7 +153,7 @@ describe("a program with a server in a thread that speaks TLS", function()
         end
         os.exit(0)
       ]]):format(certificates.paths("server")))
-      local refusal = "nil\tthe program ends, and OpenSSL with it\tending\n"
+      local refusal = "nil\tTLS can no longer be used: the process is exiting\tending\n"
       assert.same({ 0, "false\ttrue\t0\t\t0\n" .. refusal:rep(3) .. "nil\tfalse\t" .. refusal }, { status, printed })
     end)
   end

@@ -95,7 +95,7 @@ describe("a handshake", function()
   for _, host in ipairs { ".", "..", ".example.test", "[.example.test]", "[localhost]", "[a.example.test]", "[]" } do
     it("is refused for a server of the name " .. host, function()
       local channel, text, kind = client_context:connect(host)
-      assert.same({ nil, ("'%s' is no name of a server"):format(host), "option" }, { channel, text, kind })
+      assert.same({ nil, ("'%s' is not a valid server name"):format(host), "option" }, { channel, text, kind })
       local context
       context, text, kind = tls.client { ca = (certificates.paths "ca"), server_name = host }
       assert.is_nil(context)

@@ -91,10 +91,10 @@ describe("a self-signed certificate", function()
 
   it("is not made for malformed hosts, nor for an invalid number of years", function()
     local function expect_refused(words, options) pair.expect_refused("option", words, tls.self_sign(options)) end
-    expect_refused("'' is no host", {})
-    expect_refused("'' is no host", { hosts = "a,,b" })
-    expect_refused("'a b' is no host", { hosts = "a b" })
-    expect_refused("is no host", { hosts = ("x"):rep(300) })
+    expect_refused("'' is not a host name", {})
+    expect_refused("'' is not a host name", { hosts = "a,,b" })
+    expect_refused("'a b' is not a host name", { hosts = "a b" })
+    expect_refused("is not a host name", { hosts = ("x"):rep(300) })
     for _, years in ipairs { 0, 1.5, 2000 } do
       expect_refused("a whole number from 1 to 1000", { hosts = "a", years = years })
     end
