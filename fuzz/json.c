@@ -8,6 +8,7 @@
  *   bytes   the rest
  */
 #include "bytes.h"
+#include "base/decimal.h"
 #include "codec/json.h"
 #include "model/error.h"
 #include "reach.h"
@@ -45,7 +46,7 @@ static kw_slice unescape(const kw_json_token *token, bytes *to) {
 static bool write_float(kw_json_writer *w, kw_slice text) {
   double x;
   reached[FLOATS].n++;
-  return kw_json_to_double(text, &x) ? kw_json_put_double(w, x) : kw_json_put_raw(w, text);
+  return kw_decimal_read(text, &x) ? kw_json_put_double(w, x) : kw_json_put_raw(w, text);
 }
 
 static bool write_token(kw_json_writer *w, kw_json_kind kind, const kw_json_token *token,

@@ -5,6 +5,7 @@
 
 #include "bind/lua_value.h"
 
+#include "base/decimal.h"
 #include "base/hash.h"
 #include "base/random.h"
 
@@ -38,11 +39,7 @@ void kw_bind_push_uint(lua_State *L, uint64_t v) {
 }
 
 void kw_bind_push_decimal(lua_State *L, uint64_t v) {
-  char text[20], *end = text + sizeof text, *at = end;
-  do {
-    *--at = (char)('0' + v % 10);
-    v /= 10;
-  } while (v > 0);
+  char text[20], *end = text + sizeof text, *at = kw_decimal_write_digits(end, v);
   lua_pushlstring(L, at, (size_t)(end - at));
 }
 

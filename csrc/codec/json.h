@@ -30,7 +30,7 @@ typedef enum kw_json_kind {
   KW_JSON_STRING,
   KW_JSON_INTEGER, /* of 64 bits, with its sign */
   KW_JSON_BIG,     /* an integer that takes more */
-  KW_JSON_FLOAT,   /* has a fraction or an exponent, or is -0 */
+  KW_JSON_FLOAT,   /* has a fraction or an exponent, or is -0: see base/decimal.h */
   KW_JSON_TRUE,
   KW_JSON_FALSE,
   KW_JSON_NULL,
@@ -72,9 +72,6 @@ static inline bool kw_json_in_object(const kw_json_reader *reader) {
 /* Writes what a name or a string means to `to`, which has room for token->text.len bytes. Returns the length. */
 size_t kw_json_unescape(const kw_json_token *token, uint8_t *to);
 
-/* Converts the text of a number to the nearest double. Returns false if the number is too large for one. */
-bool kw_json_to_double(kw_slice number, double *x);
-
 /* Finds the line and the column of a place in a text, both from 1 on. Columns are bytes. O(text). */
 void kw_json_locate(kw_slice text, size_t offset, size_t *line, size_t *column);
 
@@ -115,8 +112,7 @@ bool kw_json_put_raw(kw_json_writer *writer, kw_slice json);
 
 bool kw_json_put_integer(kw_json_writer *writer, int64_t v);
 
-/* Writes a number that reads as the same double, with at most 17 digits. It has a fraction or an exponent, and so reads
- * as FLOAT. Fails for infinities and NaN. */
+/* Writes what kw_decimal_write does, which reads as FLOAT. Fails for infinities and NaN. */
 bool kw_json_put_double(kw_json_writer *writer, double x);
 
 /* Ends the text: moves all bytes to the chain. Returns false after a failure. A caller may instead read the bytes from
