@@ -9,7 +9,7 @@ package.path = arg[0]:match("^(.-)[^/]*$") .. "?.lua;" .. package.path
 
 local measure = require "measure"
 
-local ROUNDS, SECONDS = 15, 0.1
+local ROUNDS, SECONDS = 9, 0.1
 
 -- {====== Texts ======
 
