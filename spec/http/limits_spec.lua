@@ -77,6 +77,15 @@ describe("a limit of size", function()
     server.raw:free()
   end)
 
+  it("is set by a client for one answer", function()
+    local client = http1.client()
+    client.raw:request {}
+    client.raw:limit(2)
+    client:feed(head("HTTP/1.1 200 OK", "Content-Length: 3"))
+    assert.equal("the answer is refused: the body is too large", client:why())
+    client.raw:free()
+  end)
+
   it("is the number of bytes of extensions", function()
     local chunked = head(POST, HOST, "Transfer-Encoding: chunked")
     assert.is_nil((ask({}, chunked .. ("1;%s\r\na\r\n"):format(("x"):rep(1000)):rep(4))))
