@@ -43,7 +43,7 @@ static kw_range range(void) {
 static void add_framed(bytes *file, uint8_t n, kw_slice rest) {
   kw_range keys = range();
   size_t size = KW_CONTENT_HEADER + keys.key.len + keys.end.len + rest.len + KW_CONTENT_CHECKSUM;
-  kw_content_meta meta = {.cluster = 1, .revision = REVISION, .heard_at = 1};
+  kw_content_meta meta = {.cluster = 1, .revision = REVISION, .confirmed_at = 1};
   kw_content_put_header(bytes_grow(file, KW_CONTENT_HEADER), &meta, &keys, size, n);
   bytes_add(file, keys.key);
   bytes_add(file, keys.end);

@@ -88,13 +88,13 @@ static bool is_same_list(const kw_field *field, const char *a, const char *b) {
 
 static bool is_same(const kw_message *message, const char *a, const char *b) {
   int chosen = 0;
-  if (message->choice != KW_NO_PLACE) {
+  if (message->choice != KW_NO_OFFSET) {
     chosen = *(const int *)(a + message->choice);
     if (chosen != *(const int *)(b + message->choice)) return false;
   }
   for (size_t i = 0; i < message->n; i++) {
     const kw_field *field = &message->fields[i];
-    if (field->offset == KW_NO_PLACE || (field->is_choice && field->number != chosen)) continue;
+    if (field->offset == KW_NO_OFFSET || (field->is_choice && field->number != chosen)) continue;
     const char *x = a + field->offset, *y = b + field->offset;
     if (!(field->is_repeated ? is_same_list(field, x, y) : is_same_value(field, x, y)))
       return false;

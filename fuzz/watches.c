@@ -115,7 +115,7 @@ static void attach(watched *one, kw_client *client, script_line *line) {
 }
 
 static void set(watched *one, int how) {
-  one->sub.is_followed = how & HOW_FOLLOW;
+  one->sub.announces_all = how & HOW_FOLLOW;
   if (how & HOW_ACCEPT) kw_subscription_believe(&one->sub);
   if (how & HOW_REVIVE) kw_subscription_revive(&one->sub);
   if (how & HOW_ARM) one->sub.is_armed = true;

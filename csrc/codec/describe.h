@@ -18,22 +18,20 @@
 
 /* The offset of a field: that of a member of the record, or NONE if the record does not have the field. */
 #define AT(record, member) offsetof(record, member)
-#define NONE KW_NO_PLACE
+#define NONE KW_NO_OFFSET
 
-#define FIELD(n, label, type, place)                                                               \
-  .name = #label, .number = n, .kind = KW_FIELD_##type, .offset = place
-#define INT64(n, label, place) FIELD(n, label, INT64, place)
-#define UINT64(n, label, place) FIELD(n, label, UINT64, place)
-#define UINT32(n, label, place) FIELD(n, label, UINT32, place)
-#define BOOL(n, label, place) FIELD(n, label, BOOL, place)
-#define BYTES(n, label, place) FIELD(n, label, BYTES, place)
-#define STRING(n, label, place) FIELD(n, label, STRING, place)
-#define ENUM(n, label, list, place) FIELD(n, label, ENUM, place), .names = list
+#define FIELD(n, label, type, at) .name = #label, .number = n, .kind = KW_FIELD_##type, .offset = at
+#define INT64(n, label, at) FIELD(n, label, INT64, at)
+#define UINT64(n, label, at) FIELD(n, label, UINT64, at)
+#define UINT32(n, label, at) FIELD(n, label, UINT32, at)
+#define BOOL(n, label, at) FIELD(n, label, BOOL, at)
+#define BYTES(n, label, at) FIELD(n, label, BYTES, at)
+#define STRING(n, label, at) FIELD(n, label, STRING, at)
+#define ENUM(n, label, list, at) FIELD(n, label, ENUM, at), .names = list
 
 /* A message inside a message. NESTED takes any kw_message; MESSAGE takes a symbol of KW_MESSAGES. */
-#define NESTED(n, label, description, place)                                                       \
-  FIELD(n, label, MESSAGE, place), .message = &(description)
-#define MESSAGE(n, label, symbol, place) NESTED(n, label, kw_msg_##symbol, place)
+#define NESTED(n, label, description, at) FIELD(n, label, MESSAGE, at), .message = &(description)
+#define MESSAGE(n, label, symbol, at) NESTED(n, label, kw_msg_##symbol, at)
 
 /* Properties of a field, see kw_field. */
 #define LIST .is_repeated = true
@@ -50,12 +48,12 @@
 
 /* {====== Messages ====== */
 
-/* The description of a message with the fields symbol##_fields. `bytes` is the size of its record. `place` is the
+/* The description of a message with the fields symbol##_fields. `bytes` is the size of its record. `at` is the
  * offset of the int of its oneof, or NONE. */
-#define DESCRIPTION(symbol, label, bytes, place)                                                   \
+#define DESCRIPTION(symbol, label, bytes, at)                                                      \
   {                                                                                                \
     .name = #label, .fields = symbol##_fields, .n = KW_LENGTH(symbol##_fields), .size = bytes,     \
-    .choice = place                                                                                \
+    .choice = at                                                                                   \
   }
 
 /* A message with a record in C. */

@@ -172,7 +172,7 @@ static int store_field(decoder *d, const kw_message *message, const kw_wire_fiel
   const kw_field *field = kw_message_field(message, found->number);
   if (field == NULL) return KW_OK;
   if (!kw_field_fits(field, found)) return KW_ERR_MALFORMED;
-  if (field->offset == KW_NO_PLACE) return KW_OK;
+  if (field->offset == KW_NO_OFFSET) return KW_OK;
   if (field->is_repeated) return store_items(d, field, found, reader, record + field->offset);
   if (field->is_choice) choose(message, field, record);
   return store_value(d, field, found, record + field->offset);
@@ -257,7 +257,7 @@ static bool is_written(const kw_field *field, const void *from) {
 }
 
 static values values_of(const kw_message *message, const kw_field *field, const char *record) {
-  if (field->offset == KW_NO_PLACE) return (values){0};
+  if (field->offset == KW_NO_OFFSET) return (values){0};
   const char *at = record + field->offset;
   bool is_bare = field->bare != 0 && *(const bool *)(record + field->bare);
   if (field->is_repeated) {

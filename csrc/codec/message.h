@@ -33,8 +33,8 @@ typedef enum kw_field_kind {
   KW_FIELD_MESSAGE
 } kw_field_kind;
 
-#define KW_NO_PLACE UINT16_MAX /* offset of a field that the record does not have */
-#define KW_MAX_NESTING 404     /* depth of messages: transactions nest KW_MAX_TXN_NESTING deep */
+#define KW_NO_OFFSET UINT16_MAX /* offset of a field that the record does not have */
+#define KW_MAX_NESTING 404      /* depth of messages: transactions nest KW_MAX_TXN_NESTING deep */
 
 typedef struct kw_message kw_message;
 
@@ -56,8 +56,8 @@ struct kw_message {
   const char *name;
   const kw_field *fields; /* by rising number */
   uint16_t n;
-  uint16_t size;                /* bytes of the record; 0: the message is only for Lua */
-  uint16_t choice;              /* offset of the int of the oneof; KW_NO_PLACE: there is no oneof */
+  uint16_t size;   /* bytes of the record; 0: the message is only for Lua */
+  uint16_t choice; /* offset of the int of the oneof; KW_NO_OFFSET: there is no oneof */
   void (*finish)(void *record); /* corrects a record after its fields were decoded; or NULL */
 };
 

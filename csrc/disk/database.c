@@ -34,8 +34,8 @@ struct kw_database {
   kw_lmdb_tree trees[KW_LMDB_TABLES]; /* the trees that the reader sees */
   kw_lmdb_cursor cursor;              /* over records */
   bool is_before_next;                /* the cursor is just before `next` */
-  kw_revision next;             /* the revision with which a call would continue the previous one */
-  char path[KW_DIRECTORY_ROOM]; /* see resolve */
+  kw_revision next;                   /* a kw_database_next from here continues the previous call */
+  char path[KW_DIRECTORY_ROOM];       /* see resolve */
   size_t map_bytes;
   int directory; /* descriptor of the directory, valid even after the directory was moved */
   int lock;      /* descriptor of the lock file */

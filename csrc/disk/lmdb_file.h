@@ -15,10 +15,8 @@
 
 #include "disk/lmdb_table.h"
 
-enum {
-  KW_LMDB_FREE,
-  KW_LMDB_MAIN
-}; /* LMDB's own tables: the free pages, and the names of the store's tables */
+/* LMDB's own tables: the free pages, and the names of the store's tables. */
+enum { KW_LMDB_FREE, KW_LMDB_MAIN };
 
 /* The most pages that a write needs in addition to the leaves: meta pages, free list, and the paths from the roots. */
 #define KW_LMDB_PAGES_PER_WRITE 16

@@ -71,7 +71,7 @@ kw_blob *kw_log_read(kw_log *log, kw_revision rev, bool tombstone);
  * be read. */
 kw_slice kw_log_look(kw_log *log, kw_revision rev, bool tombstone);
 
-/* Returns the bytes of a record, or 0 if the record is missing or cannot be read. Does not set kw_log_failure. */
+/* Returns the size of a record, or 0 if the record is missing or cannot be read. Does not set kw_log_failure. */
 size_t kw_log_size(const kw_log *log, kw_revision rev, bool tombstone);
 
 #define KW_LOG_BATCH 32
