@@ -742,7 +742,7 @@ describe("a usage error is raised at the caller's line:", function()
       local found, kept
       owner:stm(function(tx) found, kept = misuse_all(tx, TX), tx end)
       assert.equal("", found)
-      assert.equal("", use_closed(kept, TX, "the software transaction is over", true))
+      assert.equal("", use_closed(kept, TX, "the software transaction has ended", true))
     end
   end)
 

@@ -15,7 +15,7 @@ enum { UP_SCRATCH = KW_UP_END_, UP_COUNT = UP_SCRATCH };
 
 enum { BYTES = 1, MEMO, SCRATCH }; /* indices on the stack */
 
-/* {====== The way in and out ====== */
+/* {====== Begin and end of a function ====== */
 
 static kw_arena *begin(lua_State *L) {
   luaL_checktype(L, BYTES, LUA_TSTRING);

@@ -6,7 +6,8 @@
  *
  * core.answers has one function for each method, under the method's name. The function takes the response's bytes
  * and the memo that core.requests returned for the request. It returns nil and an error (code "malformed") if the
- * bytes are not such a response, or do not answer the request.
+ * bytes are not such a response, or do not answer the request. core.answers.page(bytes, list) is range, with the kvs in
+ * the list, whose tables are reused. lua_answer.c has the results of claim and unclaim.
  *
  *   core.header(bytes) -> cluster id and member id as decimal strings, revision and raft_term of any response
  *                         that has a header; nothing if it has none

@@ -42,7 +42,8 @@ static int l_mount(lua_State *L) {
   return 0;
 }
 
-/* A closed server keeps its methods. A method that a finalizer mounts during the call may or may not be listed. */
+/* A finalizer may close the server during the call: its methods remain. A method that a finalizer mounts during the
+ * call may or may not be listed. */
 static int l_methods(lua_State *L) {
   const kw_server *server = check_open(L);
   const char *path, *request;

@@ -9,19 +9,21 @@
  *   server:methods() -> { [path] = request, ... }
  *                                       all methods: the name of the message that a request of a C service is,
  *                                       "" for a mounted method
- *   server:intercept()                  Lua sees every call of the C services before its method runs
+ *   server:intercept()                  next_news returns every call of the C services before its method runs
  *   server:next_news() -> id, is_new, has_input, has_room, status
  *                                       the next call that has news, or nothing. status: the gRPC status with
  *                                       which the call has ended, and its id is no longer valid; nil: it is open
- *   server:info(id, now) -> path, is_stream, is_intercepted, remote, seconds, metadata
+ *   server:info(id, now) -> path, is_stream, is_intercepted, remote, seconds, metadata, common_name
  *                                       now: in seconds, CLOCK_MONOTONIC if absent; seconds: from then to the call's
  *                                       deadline, or nil; metadata: { name, value, ... };
+ *                                       common_name: that of the client's verified certificate, or nil;
  *                                       nothing if the call is gone
  *   server:receive(id) -> message       nothing: no message yet, or the call is gone; false: the client has sent
  *                                       its last message
  *   server:send(id, message) -> has_room
- *                                       has_room: another message may follow at once; if false, news of room or of
- *                                       the end will come. Without memory the call is reset, and send raises
+ *                                       has_room: another message may follow at once; if false, next_news returns
+ *                                       the call when it has room or has ended. Without memory the call is
+ *                                       reset, and send raises
  *   server:finish(id, status, text)     ends the call with a gRPC status
  *   server:proceed(id)                  an intercepted call continues to its method
  *

@@ -256,14 +256,12 @@ static int l_next_watch(lua_State *L) {
   return 2;
 }
 
-/* Returns true if there is news that Lua has not examined. */
 static int l_has_news(lua_State *L) {
   const kw_client *client = to_client(L);
   lua_pushboolean(L, client == NULL || kw_client_has_news(client));
   return 1;
 }
 
-/* Returns true if there is no news, except perhaps ready watches. */
 static int l_is_quiet(lua_State *L) {
   const kw_client *client = to_client(L);
   lua_pushboolean(L, client != NULL && kw_client_is_quiet(client));

@@ -4,29 +4,34 @@
  *
  *   core.client(authority, options, now) -> client     options: handshake_timeout, keepalive and keepalive_timeout in
  *                                                      seconds, max_message in bytes, is_tls: requests say https.
- *                                                      seed: of hashes, for runs that are all the same
+ *                                                      seed: of the hashes, for repeatable runs
  *                                                      `now` is in seconds, here and below; CLOCK_MONOTONIC if absent.
  *                                                      Returns nothing if memory is short
  *   client:call(path, metadata, is_unary) -> id        metadata: { name = value }, at most 32 fields, or nil. Returns
  *                                                      nothing if the connection takes no more calls
- *   client:send(id, message) -> is_live                is_live: the call had not ended, and has not now: without
- *                                                      memory it ends with UNAVAILABLE
+ *   client:send(id, message) -> is_live                is_live: the call has not ended. Without memory it ends
+ *                                                      with UNAVAILABLE
  *   client:half_close(id)   client:cancel(id)
  *   client:has_room(id, max) -> boolean                whether at most `max` sent bytes of the call wait; if not,
- *                                                      `next` returns the call when has_room is worth asking again
+ *                                                      `next` returns the call when it may have room
  *   client:receive(id, is_wrapped) -> message          or, at the end of the call, false, status, text, is_refused
- *                                                      (the server has not looked at the call); or nothing yet.
+ *                                                      (the server has not processed the call); or nothing yet.
  *                                                      is_wrapped: returns the message inside of the message, its
  *                                                      field 1, or true if the message has other fields
  *   client:next() -> id                                the next call with something to receive, or room; or nothing
  *   client:watch(metadata, max_partial) -> id          opens a watch call; nothing if that is not possible.
  *                                                      max_partial: limit in bytes of a revision that comes in parts
  *   client:ask(id)                                     asks for progress of all watches of a watch call
- *   client:trust(id)                                   believes progress of a watch call: this server does not send
+ *   client:trust(id)                                   trusts progress on a watch call: this server does not send
  *                                                      progress before the events that it covers
- *   client:inspect(id) -> heard, watches, is_held      of a watch call, as in kw_watch_call_info; nothing if it ended
- *   client:next_watch() -> tag                         the next watch that is ready, or nothing: an armed one that has
- *                                                      received something, or one whose state or progress has changed
+ *   client:inspect(id) -> n_answers, watches, is_paused
+ *                                                      of a watch call, as in kw_watch_call_info; nothing if it ended
+ *   client:next_watch() -> tag, has_changed            the next watch that is ready, or nothing: an armed one that has
+ *                                                      received something, or one with has_changed: its state or
+ *                                                      progress has changed, or its replica has more to take
+ *   client:has_news() -> boolean                       true if something has arrived that Lua has not taken yet, or the
+ *                                                      client is closed
+ *   client:is_quiet() -> boolean                       true if there is nothing of that kind, except ready watches
  *   client:health() -> is_ready, is_over, why, got_enhance_your_calm, data_bytes
  *                                                      is_ready: the server takes calls; is_over: the connection has
  *                                                      ended; why: a text, or nil; data_bytes: bytes of messages that
@@ -46,7 +51,7 @@
  *                                                      the client is freed, and most methods raise
  *
  * A finalizer may call cancel, next, next_watch and health of a client that was finalized before: cancel does nothing,
- * next and next_watch return nothing, and health says that the connection is over.
+ * next and next_watch return nothing, health says that the connection has ended, and has_news is true.
  */
 #ifndef KW_BIND_LUA_CLIENT_H
 #define KW_BIND_LUA_CLIENT_H

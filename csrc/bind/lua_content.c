@@ -32,7 +32,7 @@ static int fail(lua_State *L, int rc, const char *text) {
   return 2;
 }
 
-/* Returns an argument that must be a string without a zero byte. */
+/* Returns an argument that must be a string that is not empty and has no zero byte. */
 static const char *check_path(lua_State *L, int arg) {
   kw_slice path = kw_bind_check_bytes(L, arg);
   luaL_argcheck(L, path.len > 0 && memchr(path.data, 0, path.len) == NULL, arg, "not a path");

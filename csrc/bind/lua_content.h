@@ -10,20 +10,21 @@
  *
  * Methods of a replica:
  *
- *   store:write_content(writer, key, range_end, cluster, heard_at) -> true
- *                                    begins to write the content of now, which are the keys of a range; nil and an
- *                                    error if memory is short. Raises if the writer is not done
+ *   store:write_content(writer, key, range_end, cluster, confirmed_at) -> true
+ *                                    begins to write the current content, the keys of a range; nil and an error if
+ *                                    the range is too long, or memory is short. Raises if the writer is not done
  *   store:hold_content(writer, most) -> boolean
- *                                    takes at most so many keys in. True once the thread of the writer writes, false
- *                                    if there are more keys; nil and an error: "compacted" if the replica does not know
- *                                    any more what it had. Raises if no write has begun, or all keys were taken in
- *   store:load_content(path, key, range_end) -> cluster, heard_at
+ *                                    retains at most `most` keys. True once the thread of the writer writes, false if
+ *                                    there are more keys; nil and an error: "compacted" if the replica no longer knows
+ *                                    the content, "request_too_large" if the file would be too large. Raises if no
+ *                                    write has begun, or all keys were retained
+ *   store:load_content(path, key, range_end) -> cluster, confirmed_at
  *                                    loads the content of a file; nil and an error: "not_found" if there is no file
  *   store:changed_revision() -> revision
  *                                    of the last event, or of the base if there was none since
  *
- * A cluster is an id as a decimal string, and heard_at is a number of seconds since 1970. The texts of errors about a
- * file go behind the path of the file: "is damaged".
+ * A cluster is an id as a decimal string, and confirmed_at is a number of seconds since 1970. The texts of errors about
+ * a file follow the path of the file: "is damaged".
  */
 #ifndef KW_BIND_LUA_CONTENT_H
 #define KW_BIND_LUA_CONTENT_H

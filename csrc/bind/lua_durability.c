@@ -3,7 +3,7 @@
  * lua_durability: the methods that only durable stores have.
  *
  *   store:read_on(n)          -> reads up to n more records of a store that was just opened: how many have been read,
- *                                and how many there are
+ *                                and how many there are; or nil and an error
  *   store:settled()           -> the newest settled ticket
  *   store:outcome(ticket)     -> true: its writes are durable; nil and an error: they failed; false: not settled yet
  *   store:wait(ticket)        -> the same, after blocking the thread until the ticket is settled
@@ -11,9 +11,10 @@
  *                                Or nil and an error: memory was short for the compaction, which continues later
  *   store:checkpoint()        -> true; and a ticket: when that is settled, the database has all that was durable before
  *   store:defragmented()      -> true, or nil and the error of the last defragmentation
+ *   store:has_threads()       -> true if threads write the journal and the database
  *   store:has_job(n)          -> of a store without threads: whether worker n, 1 or 2, has a job
- *   store:work(n)             -> does that job
- *   store:set_bell(bell)      -> the threads that write ring this bell whenever they have finished something
+ *   store:work(n)             does that job, or nothing if a finalizer calls this inside of another call
+ *   store:set_bell(bell)      the threads that write ring this bell whenever they have finished something
  */
 #include "face/engine.h"
 #include "bind/lua_error.h"
@@ -101,7 +102,6 @@ static int l_has_job(lua_State *L) {
   return 1;
 }
 
-/* Does nothing in the middle of another call of the store: the job waits. */
 static int l_work(lua_State *L) {
   kw_lua_store *self = kw_bind_check_open(L);
   int number = check_worker(L);

@@ -3,9 +3,9 @@
  * lua_feed_state: the state of a range, gathered from the pages that a server has sent, as a Lua object. A replica is
  * loaded or merged with it.
  *
- *   core.feed_state(key, range_end) -> state       of no page
- *   state:add(page, is_part) -> true, has_more, count   adds an encoded RangeResponse, or a part of a range stream; or
- *                                                  nil and an error
+ *   core.feed_state(key, range_end) -> state       without kvs
+ *   state:add(page, is_part) -> true, has_more, count   adds an encoded RangeResponse, or a part of a range stream.
+ *                                                  count: its kvs. nil and an error if that fails
  *   state:last() -> key, revision, count           of the kvs that were added; revision 0: none
  *   state:close()                                  frees the kvs
  */

@@ -6,13 +6,14 @@
  *   store:lease_keepalive(id, options)      -> ttl
  *   store:describe_lease(id, options)       -> { ttl =, granted_ttl =, keys = a read, if wanted }
  *   store:open_leases(options)              -> a read of all leases
- *   store:list_more(list, read, is_whole)   adds to the list; -> false if more is to come, else the list. Makes one
- *                                           turn of the read; with is_whole all of it
+ *   store:list_more(list, read, is_whole)   adds to the list; -> false if there is more to read; else the list, and
+ *                                           a ticket if there is one; or nil and an error. Makes one turn of the
+ *                                           read; with is_whole all of it
  *
  * For keepers of leases, see lua/keywatch/store/keeper.lua:
  *
- *   store:tag_lease(id, tag)   once the lease has ended, next_ended gives the tag, a whole number; 0: gives nothing
- *   store:next_ended()         -> the tag of a lease that has ended, and whether its time was over; nil if there is
+ *   store:tag_lease(id, tag)   once the lease has ended, next_ended returns the tag, a whole number; 0: removes the tag
+ *   store:next_ended()         -> the tag of a lease that has ended, and true if it has expired; nothing if there is
  *                              none, or if the store is closed
  */
 #include "bind/lua_op.h"

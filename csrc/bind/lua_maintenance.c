@@ -3,7 +3,7 @@
  * lua_maintenance: compaction, status, alarms, hash and defragmentation of a store.
  *
  *   store:compact(revision, options)           -> { revision = }
- *   store:status(options)                      -> a table of numbers, and the names of the alarms
+ *   store:status(options)                      -> the numbers of the store, its alarms, has_failed and errors
  *   store:alarms(is_own)                       -> the names of the armed alarms, or of this member's own ones
  *   store:arm(alarm)   store:disarm(alarm)     -> true
  *   store:disarm_own(alarm)                    -> true; for services
@@ -97,7 +97,7 @@ static int l_disarm_own(lua_State *L) {
 
 /* }====== */
 
-/* Pushes the list of everything that does not work, as texts. */
+/* Pushes the list of current problems, as texts. */
 static void push_errors(lua_State *L, const char *failure, bool lacks_journal) {
   int n = 0;
   lua_newtable(L);

@@ -187,7 +187,7 @@ static void enlarge(writer *w, size_t more) {
   w->cap = cap;
 }
 
-/* Returns the place of the next `n` bytes, before all bytes that were written. */
+/* Returns the address for the next `n` bytes, before all bytes that were written. */
 static uint8_t *room_for(writer *w, size_t n) {
   if (n > w->cap - w->len) enlarge(w, n);
   w->len += n;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_notes: the notes of a server for its debug log, see rpc/notes.h, as methods of the server.
+ * lua_notes: the notes of a server for its log, see rpc/notes.h, as methods of the server.
  *
- *   server:take_notes()    notes are taken from now on. Raises if the server is closed, or memory is short
+ *   server:take_notes()    all notes are taken from now on; before, only "rejected", "lack" and "trouble". Raises if
+ *                          the server is closed, or memory is short
  *   server:next_note() -> kind, remote, path, status, text, amount
  *                          removes and returns the oldest note, also of a closed server; nothing if there is none.
- *                          kind: "accepted", "ended", "refused", "slow" or "lost"; amount: milliseconds, or the
- *                          number of lost notes
+ *                          kind: "accepted", "ended", "rejected", "lack", "refused", "slow", "lost" or "trouble";
+ *                          amount: milliseconds, or the number of lost notes
  */
 #ifndef KW_BIND_LUA_NOTES_H
 #define KW_BIND_LUA_NOTES_H

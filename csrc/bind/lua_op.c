@@ -5,7 +5,7 @@
 #include "bind/lua_options.h"
 #include "model/error.h"
 
-#define LEAST_BYTES 4 /* of an op or a compare in a message: two tags, each with a byte */
+#define LEAST_BYTES 4 /* of an op or a compare in a message: two tags, each followed by a byte */
 
 /* {====== Ranges of keys ====== */
 
@@ -241,7 +241,7 @@ static bool has_field(lua_State *L, int at, const char *name) {
 
 /* Pushes the first name, in alphabetical order, of a field that is in no list of options, or "". NULL ends the
  * lists. */
-static const char *push_strange_field(lua_State *L, int at, const kw_option *const *lists) {
+static const char *push_unknown_field(lua_State *L, int at, const kw_option *const *lists) {
   const char *least = "";
   lua_pushliteral(L, "");
   lua_pushnil(L);
@@ -266,14 +266,14 @@ static const char *push_strange_field(lua_State *L, int at, const kw_option *con
 static void fail_without(lua_State *L, int at, const char *what, const char *const *names,
                          const char *kind, const kw_option *const *lists) {
   luaL_checkstack(L, 8, "names");
-  const char *strange = push_strange_field(L, at, lists);
+  const char *unknown = push_unknown_field(L, at, lists);
   lua_pushstring(L, names[0]);
   for (int i = 1; names[i] != NULL; i++) {
     lua_pushfstring(L, "%s, %s", lua_tostring(L, -1), names[i]);
     lua_remove(L, -2);
   }
   luaL_error(L, "%s: has no %s%s%s%s: give one of %s", what, kind,
-             *strange != '\0' ? ", but a field '" : "", strange, *strange != '\0' ? "'" : "",
+             *unknown != '\0' ? ", but a field '" : "", unknown, *unknown != '\0' ? "'" : "",
              lua_tostring(L, -1));
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_options: reads a table of named fields into a C record. A list says for each name its kind and its place.
+ * lua_options: reads a table of named fields into a C record. A list has the kind and the offset of each name.
  *
  * A name that is not in the list raises, so that a misspelled option is not ignored. Tables are read raw, and
- * nothing is allocated unless an error is raised: no Lua code runs, not even a finalizer. The strings found live as
- * long as the table has them.
+ * nothing is allocated unless an error is raised: no Lua code runs, not even a finalizer. The slices that were read are
+ * valid while the table has their strings.
  */
 #ifndef KW_BIND_LUA_OPTIONS_H
 #define KW_BIND_LUA_OPTIONS_H

@@ -23,7 +23,7 @@ static const char no_bcrypt[] = "keywatch: the system's libcrypt makes no bcrypt
 
 /* The state that a thread and a hashing object share. */
 typedef struct kw_hash_job {
-  atomic_int holders; /* the thread and the object */
+  atomic_int references; /* those of the thread and the object */
   atomic_bool is_done;
   bool is_ok;
   pid_t pid; /* the process in which the thread runs */
@@ -96,7 +96,7 @@ static void free_job(kw_hash_job *job) {
 
 /* Releases the reference of the thread or of the object. */
 static void release(kw_hash_job *job) {
-  if (atomic_fetch_sub(&job->holders, 1) == 1) free_job(job);
+  if (atomic_fetch_sub(&job->references, 1) == 1) free_job(job);
 }
 
 static void *run(void *ctx) {
@@ -110,7 +110,7 @@ static void *run(void *ctx) {
 static kw_hash_job *new_job(kw_slice text, unsigned long cost) {
   kw_hash_job *job = kw_alloc_zeroed(sizeof *job + text.len + 1);
   if (job == NULL) return NULL;
-  job->holders = 2;
+  job->references = 2;
   job->pid = kw_process_id();
   job->cost = cost;
   job->len = text.len;

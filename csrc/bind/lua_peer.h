@@ -23,8 +23,8 @@ int kw_bind_push_deadline(lua_State *L, int64_t when);
 /* Creates the class of holders. To be called once for each VM, before kw_bind_new_holder. */
 void kw_bind_add_holder(lua_State *L);
 
-/* Pushes an empty holder, a userdata that owns a reference to a blob, and returns the place where the caller puts the
- * reference. The holder releases the blob also if Lua runs out of memory while the blob is pushed as a string. May
+/* Pushes an empty holder, a userdata that owns a reference to a blob, and returns the address where the caller puts
+ * the reference. The holder releases the blob even if Lua runs out of memory while the blob is pushed as a string. May
  * run finalizers. */
 kw_blob **kw_bind_new_holder(lua_State *L);
 

@@ -9,7 +9,7 @@
  *
  *   feed(store, subscription)        moves what a client's watch received, see rpc/feed.h; returns the number of
  *                                    events, true if there may be more to move now, and true if the
- *                                    server has sent an answer
+ *                                    server has sent an answer; or nil and an error
  *
  *   feed_from(store, subscription)   from now on the events of the client's watch are moved as they arrive. That watch
  *                                    is announced (client:next_watch) if its state has changed, if something is left
@@ -18,7 +18,7 @@
  *   announce_feed(store, flag)       with true the watch is announced after every message
  *
  * Load and merge use a core.feed_state. They do one turn's work, and return true; false, if another call must continue;
- * or nil and an error. All functions raise if the store is not a replica.
+ * or nil and an error. All functions except announce_feed raise if the store is not a replica.
  */
 #include "bind/lua_feed_state.h"
 #include "bind/lua_result.h"
@@ -34,7 +34,7 @@ kw_lua_store *kw_bind_enter_replica(lua_State *L) {
   return self;
 }
 
-/* Nothing that allocates comes between the look at the state and its use. */
+/* Nothing is allocated between the check of the state and its use: a finalizer could close the state. */
 static int fill(lua_State *L, kw_replica_how how) {
   kw_lua_store *self = kw_bind_enter_replica(L);
   kw_feed_state *state = kw_bind_check_feed_state(L, 2);

@@ -3,7 +3,7 @@
  * lua_reply: pushes replies of the store and responses of a server as Lua tables. Both become the same tables.
  *
  * The names of fields and the metatables are upvalues of every function that pushes: no string is looked up, and no
- * closure is made, for a reply. The functions below may only be called by a function that has these upvalues.
+ * closure is made, for a reply. The functions below must only be called by a function that has these upvalues.
  */
 #ifndef KW_BIND_LUA_REPLY_H
 #define KW_BIND_LUA_REPLY_H
@@ -100,7 +100,7 @@ void kw_bind_push_ids(lua_State *L, const int64_t *ids, size_t n);
 /* Pushes { ttl =, granted_ttl =, keys = }. Without keys if lease->keys is NULL. */
 void kw_bind_push_lease(lua_State *L, const kw_lease_info *lease);
 
-/* What a client remembers of an op until its response comes. */
+/* The part of an op that a client needs to read the response. */
 typedef struct kw_memo kw_memo;
 
 struct kw_memo {

@@ -18,7 +18,7 @@
 
 enum { UP_ERROR_META = 1, UP_SCRATCH, UP_COUNT = UP_SCRATCH };
 
-/* {====== The way in and out ====== */
+/* {====== Begin and end of a function ====== */
 
 typedef struct request {
   kw_arena *arena; /* of the scratch, which replaces `self` at index 1 */

@@ -183,8 +183,8 @@ static int l_connections(lua_State *L) {
 typedef struct lua_peer {
   kw_peer *peer; /* NULL: closed */
   int64_t deadline;
-  size_t max_turn; /* messages heard in one turn; 0: any number */
-  size_t n_turn;   /* messages heard in this turn */
+  size_t max_turn; /* limit of messages handled in one turn; 0: none */
+  size_t n_turn;   /* messages handled in this turn */
   bool is_dirty;
 } lua_peer;
 

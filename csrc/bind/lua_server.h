@@ -14,7 +14,7 @@
  *                                     only after something has happened
  *   server:close()                    ends all calls; the peers stay until they are closed
  *   server:accept(now, max_turn, remote) -> peer
- *                                     a connection whose bytes Lua moves; hears at most max_turn messages in a turn,
+ *                                     a connection whose bytes Lua moves; handles at most max_turn messages in a turn,
  *                                     any number if it is absent. remote: the address of the other end, as a text.
  *                                     Nothing if the server drains, or memory is short
  *   peer:feed(bytes, now)             bytes from the socket; "": the client has closed its side
@@ -24,7 +24,7 @@
  *   peer:deadline() -> seconds        when step is due; nothing: never
  *   peer:step(now)   peer:close()
  *
- * lua_call.h has the other methods of a server.
+ * lua_call.h and lua_notes.h have the other methods of a server.
  */
 #ifndef KW_BIND_LUA_SERVER_H
 #define KW_BIND_LUA_SERVER_H

@@ -53,8 +53,9 @@ kw_lua_store *kw_bind_enter(lua_State *L) {
   return self;
 }
 
-/* Does a step of the work that is due and hands writes to the disk. Sets the seconds until the next work is due.
- * Returns false if they are not known: no work is waiting, the clock is manual, or the store is busy. */
+/* Does a step of the work that is due, and submits writes to the commit thread. Sets the seconds until the next work is
+ * due. Returns false if there are none: no work is waiting, the clock is manual and no work is due, or the store is
+ * busy. */
 static bool run_due(kw_lua_store *self, double *seconds) {
   if (self->is_busy) return false;
   kw_bind_step_if_due(self);
@@ -104,14 +105,12 @@ static int l_run_due(lua_State *L) {
   return 2;
 }
 
-/* is_busy(): true while the store does a long write. */
 static int l_is_busy(lua_State *L) {
   const kw_lua_store *self = kw_bind_to_store(L, 1);
   lua_pushboolean(L, self->store != NULL && kw_store_is_busy(self->store));
   return 1;
 }
 
-/* is_compacting(): true until the compactions that were asked for are done. */
 static int l_is_compacting(lua_State *L) {
   const kw_lua_store *self = kw_bind_to_store(L, 1);
   lua_pushboolean(L, self->store != NULL && kw_store_is_compacting(self->store));

@@ -5,14 +5,14 @@
  *   store:deadline()      -> when the next work is due, in seconds; nil: never
  *   store:step(now)       does one step of the work that is due at `now`, or at the store's own time without `now`
  *                         -> whether more work is due at that time
- *   store:run_due()       does one step of the work that is due, and hands writes to the disk
+ *   store:run_due()       does one step of the work that is due, and submits writes to the commit thread
  *                         -> seconds until the next work is due; and whether there are changes that are not settled.
  *                         The seconds are nil if no work is waiting, if the clock is manual and no work is due, or if
  *                         the store is busy. A closed store returns only false
  *
  *   store:is_busy()       -> whether a long write is under way, or failed ones are being undone. A closed store
  *                         is not busy
- *   store:is_compacting() -> whether a compaction has records to remove. A closed store has none
+ *   store:is_compacting() -> as kw_store_is_compacting; false for a closed store
  *
  * The work is lease expiry, compaction, lagging watchers and progress notifications. With a manual clock, time
  * moves only by `step`; otherwise it is CLOCK_MONOTONIC.

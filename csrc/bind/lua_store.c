@@ -10,7 +10,7 @@
 #include "bind/lua_write.h"
 
 #define MIN_PROGRESS_MS 100  /* etcd's */
-#define MAX_HISTORY_AGE 1e10 /* seconds: longer ones are as good as none */
+#define MAX_HISTORY_AGE 1e10 /* seconds: a longer one means no limit */
 
 /* {====== Keys and values ====== */
 
@@ -72,7 +72,7 @@ static const kw_option open_options[] = {
     {"seed", KW_OPTION_COUNT, offsetof(open_fields, seed), NULL},
     KW_END_OF_OPTIONS};
 
-/* Sets the age of history, which may be as large as one likes. */
+/* Sets the limit on the age of history. Raises if it is negative. */
 static void read_history_age(lua_State *L, open_fields *fields) {
   double seconds = fields->history_age.value;
   if (!fields->history_age.is_given) return;
@@ -140,7 +140,7 @@ static int l_open(lua_State *L) {
   return 2;
 }
 
-/* In the middle of a call, the end of that call closes the store. */
+/* If a finalizer calls this while an answer is being pushed, the store is closed after the push. */
 static int l_close(lua_State *L) {
   kw_lua_store *self = kw_bind_check_self(L);
   if (self->is_busy) {

@@ -232,8 +232,6 @@ static int l_seen(lua_State *L) {
   return 4;
 }
 
-/* For a watch that feeds a replica: returns the time in seconds when the server last reported that the watch has every
- * event, or nothing if there was no such report yet. */
 static int l_heard(lua_State *L) {
   int64_t heard_at = check_self(L)->sub.heard_at;
   if (heard_at == 0) return 0;

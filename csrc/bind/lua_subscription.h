@@ -4,30 +4,35 @@
  *
  *   core.subscription(tag, key, options) -> sub    next_watch of a client returns `tag`, a number from 1 on, when the
  *                                            watch is ready. The options are those of open_watch
- *   sub:take()                               the next notice for the watch: "events" and a list, which may be
+ *   sub:take(used)                           the next notice for the watch: "events" and a list, which may be
  *                                            empty; "progress" or "compacted" and a revision; "failed", a code and
- *                                            the server's text, if any; "closed"; nothing if there is nothing now
+ *                                            the server's text, if any; "closed"; nothing if there is nothing now.
+ *                                            Reuses the tables of the list `used`, if given
  *   sub:attach(client, call) -> boolean      asks for the watch on a watch call; false if the call is gone, the watch
  *                                            is not idle, or memory is short
  *   sub:detach()                             leaves its watch call; the state is idle, unless it was failed
- *   sub:arm()   sub:disarm()                 next_watch names the watch when something comes; and no longer
- *   sub:follow(flag)                         next_watch names the watch whenever its progress moves
+ *   sub:arm()                                next_watch returns the watch when something arrives
+ *   sub:disarm()                             next_watch does so no longer
+ *   sub:follow(flag)                         next_watch returns the watch whenever its progress moves
  *   sub:state() -> state, next, is_lagging, has_room, is_suspect
  *                                            state: "idle", "creating", "open", "failed" or "closed"; next: the
  *                                            revision where it continues; is_lagging: it left a call because
  *                                            its events are not read, and needs a call of its own;
  *                                            is_suspect: the server knows less than the watch has seen
  *   sub:seen() -> revision, was_created, server_revision, cluster
- *                                            revision: the highest that a server has sent; server_revision: the
+ *                                            revision: the highest that a server has sent, before the watch became
+ *                                            suspect; server_revision: the
  *                                            server's when it last created the watch; cluster: its id, if known
- *   sub:begin(revision, cluster)             continues after a revision that was seen. To be called before attach
+ *   sub:heard() -> seconds                   when the server last reported that a feeding watch has every event;
+ *                                            nothing if it has not yet
+ *   sub:begin(revision, cluster, overlaps)   continues after a revision that was seen. Must be called before attach.
+ *                                            overlaps: see kw_subscription
  *   sub:accept()                             the watch is no longer suspect: the server is behind, but has the same
  *                                            history
  *   sub:fail(code, text)                     the watch fails with this error
  *   sub:refusal() -> text                    the server's text if it refused the watch, unless it was taken
  *   sub:revive()                             undoes a refusal: the watch is idle
  *   sub:close()                              leaves its watch call and drops what was not taken
- *
  */
 #ifndef KW_BIND_LUA_SUBSCRIPTION_H
 #define KW_BIND_LUA_SUBSCRIPTION_H

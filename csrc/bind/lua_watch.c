@@ -233,8 +233,6 @@ static bool advance(lua_watch *self) {
 
 /* }====== */
 
-/* Returns the kind of the oldest item, and its events or its revision; and true if more events of the same revision
- * follow. */
 static int l_take(lua_State *L) {
   lua_watch *self = check_watch(L);
   if (self->is_giving) kw_bind_refuse_finalizer(L, "watch");
@@ -262,9 +260,7 @@ static bool is_behind(const lua_watch *self) {
   return kw_hub_is_behind(self->outlet.hub, self->watcher);
 }
 
-/* Applies all waiting events to a table from keys to values. Returns the revision of the last one, or 0; and true if
- * the caller has to take more: the next item in the queue has no events, the watch is behind, or it is closed. If
- * memory runs out, the rest remains in the queue. */
+/* If memory runs out, the events that were not applied remain in the queue. */
 static int l_apply(lua_State *L) {
   lua_watch *self = check_watch(L);
   luaL_checktype(L, TARGET, LUA_TTABLE);
@@ -323,7 +319,6 @@ static int l_is_blocked(lua_State *L) {
   return 1;
 }
 
-/* Returns the number of waiting items, their bytes, and whether later steps of the store may deliver more events. */
 static int l_backlog(lua_State *L) {
   const lua_watch *self = check_watch(L);
   bool is_open = self->outlet.hub != NULL;

@@ -337,7 +337,7 @@ static int l_drop(lua_State *L) {
 
 /* }====== */
 
-/* {====== The line ====== */
+/* {====== The order of waiting writes ====== */
 
 static int l_take_number(lua_State *L) {
   const kw_lua_store *self = kw_bind_to_store(L, 1);

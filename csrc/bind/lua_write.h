@@ -5,16 +5,19 @@
  *
  *   store:delete(...)         does all in one piece, after the long write that is under way
  *   store:try_delete(...)     -> as store:delete(...); or false if the store is busy, or if the call needs more than
- *                             the work of a turn
- *   store:try_read_delete(...)  the same for a call that has to wait: false, unless it only reads
+ *                             the work of a turn; and true if the call only reads
+ *   store:try_read_delete(...)  the same for a call that has to wait: false, false unless it only reads
  *   store:begin_delete(...)   -> a write, which the steps of the store continue; or nil and an error; or false if
- *                             the store is busy
+ *                             the store is busy and the call does not only read
  *
- *   store:take(write)         -> the results of the method; or false: the write has not ended. Ended by a close of the
- *                             store, the write fails with the code "closed"
- *   write:has_ended()         -> whether the write has ended
+ *   store:take(write, is_whole)
+ *                             -> the results of the method; or false: the write has not ended; or false, true: the call
+ *                             only reads, and its revision was compacted. If the call only reads, does one turn of the
+ *                             read, with is_whole all of it. A write that a close of the store has ended fails with
+ *                             the code "closed"
+ *   write:has_ended()         -> true if the write has ended or only reads, or the store is closed
  *
- * Writes that have to wait stand in one line with the requests of clients, see kw_store_take_number:
+ * Writes that have to wait are numbered together with the requests of clients, see kw_store_take_number:
  *
  *   store:take_number()         -> a number
  *   store:must_wait(number)     -> true if the store is busy, or a request of a client waits that has a lower number.
