@@ -91,7 +91,7 @@ describe("A lock that many sessions of one owner wait for", function()
       assert.same({}, owners.keys(with.owner, "some/"))
     end)
 
-    test("is left by calls whose time is over, and their keys are deleted", function()
+    test("is left by calls whose timeout has passed, and their keys are deleted", function()
       local order = {}
       local held = assert(with.other:lock("late"))
       local entries = begin_calls(with.owner, "late", 12, order, function(session) return session:lock("late") end)

@@ -242,7 +242,7 @@ describe("A lock of a remote store", function()
     end
     local patient = { wait("first", HOUR) }
     for i = 1, 500 do
-      wait("late", 1.5) -- the next one comes before the time of this one is over
+      wait("late", 1.5) -- the next one comes before the timeout of this one
       if i % 100 == 0 then patient[#patient + 1] = wait("patient " .. i, HOUR) end
       keywatch.sleep(1)
     end
@@ -254,7 +254,7 @@ describe("A lock of a remote store", function()
     assert.same({ "first", "patient 100", "patient 200", "patient 300", "patient 400", "patient 500" }, order)
   end)
 
-  test("whose time is over before it has a session times out, or has the reason: no server can be reached", function()
+  test("whose timeout passes before it has a session times out, or has the reason: no server can be reached", function()
     for code, expected in pairs { unavailable = "unavailable", deadline_exceeded = "timeout" } do
       function owner.lease_grant(_, _, opts)
         keywatch.sleep(opts.deadline - keywatch.now())
