@@ -115,8 +115,8 @@ static void attach(watched *one, kw_client *client, script_line *line) {
 }
 
 static void set(watched *one, int how) {
-  one->sub.announces_all = how & HOW_FOLLOW;
-  if (how & HOW_ACCEPT) kw_subscription_believe(&one->sub);
+  one->sub.announces_progress = how & HOW_FOLLOW;
+  if (how & HOW_ACCEPT) kw_subscription_validate(&one->sub);
   if (how & HOW_REVIVE) kw_subscription_revive(&one->sub);
   if (how & HOW_ARM) one->sub.is_armed = true;
   kw_watch_call_wake(&one->sub);
