@@ -43,7 +43,7 @@ static inline int kw_protect(lua_State *L, lua_CFunction function) {
 #define kw_protect(L, function) lua_cpcall(L, function, NULL)
 
 /* PUC Lua 5.1 may load the object that was built for LuaJIT, and gets an error from kw_check_vm. So the object
- * must not need any symbol that PUC Lua 5.1 lacks, such as luaL_setfuncs. */
+ * must not need any symbol that PUC Lua 5.1 lacks, for example luaL_setfuncs. */
 #define luaL_setfuncs kw_setfuncs
 
 static inline void kw_setfuncs(lua_State *L, const luaL_Reg *list, int n) {

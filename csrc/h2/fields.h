@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fields: what HTTP/2 header fields mean to gRPC, in both directions: the fields of requests, answers and trailers.
+ * fields: gRPC's HTTP/2 header fields, received and sent: those of requests, answers and trailers.
  */
 #ifndef KW_H2_FIELDS_H
 #define KW_H2_FIELDS_H

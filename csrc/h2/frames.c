@@ -211,7 +211,7 @@ static int make_h2(kw_session *session, nghttp2_session_callbacks *calls, nghttp
   nghttp2_option_set_no_http_messaging(option, 1); /* see kw_known_note */
   nghttp2_option_set_stream_reset_rate_limit(option, RESET_BURST, RESET_RATE);
   nghttp2_option_set_peer_max_concurrent_streams(option,
-                                                 100); /* until the server's SETTINGS come */
+                                                 100); /* until the server's SETTINGS arrive */
   return session->options.is_client
              ? nghttp2_session_client_new3(&session->h2, calls, session, option, &memory)
              : nghttp2_session_server_new3(&session->h2, calls, session, option, &memory);

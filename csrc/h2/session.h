@@ -18,7 +18,7 @@
  *   colliding streams      by their share of all streams: the connection ends with ENHANCE_YOUR_CALM
  *   CONTINUATION frames    for each header block: nghttp2 ends the connection
  *   frames for the socket  max_framed bytes
- *   answers                max_queued bytes that the streams' windows let out, but the socket does not take: unary
+ *   answers                max_queued bytes that the streams' windows allow, but the socket does not take: unary
  *                          requests wait. max_stream_queued bytes on one streaming call: the call waits.
  *                          max_waiting bytes altogether: see kw_stream_has_room
  *   input that waits       the window of its stream; max_input bytes on all streams together: status 8 for the stream
@@ -26,7 +26,7 @@
  *   memory                 the budget that all sessions share: status 8 for calls of a session above its share; if
  *                          nghttp2 then needs memory, the connection ends
  *
- * The account of a session counts all its memory: chains, partial messages, streams, and what nghttp2 allocates.
+ * The account of a session counts all its memory: chains, partial messages, streams, and nghttp2's allocations.
  *
  * No stream delays another one. DATA is returned to the flow-control window of the connection at once, to that of its
  * stream only when it was delivered. Answers that wait for the window of their own stream do not prevent other requests

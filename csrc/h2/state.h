@@ -22,7 +22,7 @@
 #define KW_STREAM_WINDOW (1 << 20)
 #define KW_SESSION_WINDOW (8 << 20) /* the same for all streams of a connection together */
 #define KW_PREFACE 24               /* length of the text that a client begins with */
-#define KW_SESSION_NEVER INT64_MAX  /* a time that never comes */
+#define KW_SESSION_NEVER INT64_MAX  /* for a time: never */
 #define KW_SESSION_WHY 128          /* bytes of session->why, with the 0 at its end */
 
 #define KW_CROWDS 64 /* parts of the table of streams, see flood.c */

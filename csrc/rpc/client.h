@@ -13,7 +13,7 @@
  * has ended, unless they say otherwise; those that return a bool for success then return true.
  *
  * The owner calls kw_client_next_ready, then kw_client_take until it returns NOTHING or END. A call that has ended is
- * kept until its END is taken, or it is cancelled.
+ * freed when its END was taken, or when it is cancelled.
  */
 #ifndef KW_RPC_CLIENT_H
 #define KW_RPC_CLIENT_H
@@ -91,7 +91,7 @@ bool kw_client_is_live(const kw_client *client, uint64_t call);
 /* Sends a message. Returns false if memory is short: nothing was sent. */
 bool kw_client_send(kw_client *client, uint64_t call, kw_slice message);
 
-/* Half-closes the call: the server learns that no more messages will come. */
+/* Half-closes the call: no more messages are sent. */
 void kw_client_half_close(kw_client *client, uint64_t call);
 
 /* True if at most `max` bytes of the call's messages wait to be framed, or if the call has ended. If more wait,
@@ -131,7 +131,7 @@ kw_link *kw_client_ready_watches(kw_client *client);
 
 /* {====== For the driver ======
  *
- * As in face/engine.h: kw_peer_face, and what kw_engine has for clients.
+ * The functions of kw_peer_face and kw_engine for clients, see face/engine.h.
  */
 
 extern const kw_peer_face kw_dialed_face;

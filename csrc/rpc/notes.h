@@ -10,7 +10,7 @@
  * KW_NOTE_TROUBLE does not wait in the ring buffer: kw_notes_next compares kw_store_trouble with its earlier result. So
  * it is never dropped.
  *
- * Paths and texts are copied as they came from the client, cut to their limits: the reader escapes them.
+ * Paths and texts of the client are copied without changes, cut to their limits: the reader escapes them.
  */
 #ifndef KW_RPC_NOTES_H
 #define KW_RPC_NOTES_H
@@ -20,8 +20,8 @@
 
 #define KW_NOTES 256     /* limit of waiting notes of a server that takes all of them */
 #define KW_FEW_NOTES 16  /* the same of any other server */
-#define KW_NOTE_PATH 160 /* bytes of a path; more are cut off */
-#define KW_NOTE_TEXT 768 /* bytes of a text; more are cut off */
+#define KW_NOTE_PATH 160 /* limit of a path, in bytes; more are cut off */
+#define KW_NOTE_TEXT 768 /* limit of a text, in bytes; more are cut off */
 #define KW_SLOW_MS 100   /* a unary request that takes longer is slow */
 
 typedef enum kw_note_kind {

@@ -57,7 +57,7 @@ bool kw_range_answer_add_end(kw_chain *out, bool more, int64_t count) {
 
 /* }====== */
 
-/* Returns the charge for the part of a request that its answer keeps. */
+/* Returns the charge for the part of a request that its answer stores. */
 static size_t request_size(const kw_range_op *op) {
   return sizeof(range_answer) + op->range.key.len + op->range.end.len;
 }

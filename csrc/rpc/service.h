@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * service: methods, the inside of a server, and what the services share to answer calls. For this folder only.
+ * service: methods, the inside of a server, and the functions with which services answer calls. For this folder only.
  */
 #ifndef KW_RPC_SERVICE_H
 #define KW_RPC_SERVICE_H

@@ -172,7 +172,7 @@ kw_blob *kw_subscription_refusal(const kw_subscription *sub);
  * is none. */
 void kw_subscription_revive(kw_subscription *sub);
 
-/* Drops the fragments of a revision that is not complete: the rest will never come. */
+/* Drops the fragments of a revision that is not complete: the rest will never arrive. */
 void kw_subscription_forget_torn(kw_subscription *sub);
 
 /* True if the queue is over its limit. */

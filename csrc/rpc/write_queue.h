@@ -8,7 +8,7 @@
  * arrived, a turn's work at a time. A request whose stream closes leaves the queue. A request is not delivered before
  * an earlier write of a task, see kw_store_take_number.
  *
- * A long write keeps the message of its request, too, and the answer as far as it is made; the account is charged for
+ * A long write stores the message of its request, too, and the answer as far as it is made; the account is charged for
  * both. If its stream closes, the write continues, and is committed without an answer.
  *
  * A transaction that only reads is a long answer, see rpc/long_answer.h. If its revision is compacted before the

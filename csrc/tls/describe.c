@@ -227,8 +227,8 @@ static void fail_alert(kw_tls_failure *failure, const char *other, int alert) {
               what, alert);
 }
 
-/* Returns what is wrong with the bytes of the other side, as the end of a sentence whose subject is the other side.
- * NULL: use OpenSSL's text. */
+/* Returns the error in the bytes of the other side, as the end of a sentence whose subject is the other side. NULL: use
+ * OpenSSL's text. */
 static const char *reason_text(int reason) {
   switch (reason) {
     case SSL_R_UNSUPPORTED_PROTOCOL:

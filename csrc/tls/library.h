@@ -18,7 +18,8 @@
 #ifndef KW_TLS_LIBRARY_H
 #define KW_TLS_LIBRARY_H
 
-/* OpenSSL's functions live in another object: they are declared before the pragma of common.h hides what follows. */
+/* OpenSSL's functions are in another object: they are declared before the pragma of common.h, which hides the
+ * declarations after it. */
 #pragma GCC visibility push(default)
 #include <openssl/bio.h>
 #include <openssl/crypto.h>

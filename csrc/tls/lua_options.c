@@ -39,7 +39,7 @@ static bool check_names(lua_State *L, const kw_tls_option *options, kw_tls_failu
   return true;
 }
 
-/* Reads the value on top of the stack. Returns NULL, or what is wrong with the value. */
+/* Reads the value on top of the stack. Returns NULL, or the error of the value, as the end of a sentence. */
 static const char *read_value(lua_State *L, int type, void *to) {
   size_t len;
   if (type == LUA_TBOOLEAN) *(bool *)to = lua_toboolean(L, -1);

@@ -115,8 +115,8 @@ static kw_loop_client *client_at(kw_link *link) {
 static void step_servers(kw_loop *loop) {
   loop->server_deadline = KW_NEVER;
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
-    const kw_loop_server *at = server_at(link);
-    int64_t when = at->engine->step_server(at->server, kw_loop_now(loop));
+    const kw_loop_server *attached = server_at(link);
+    int64_t when = attached->engine->step_server(attached->server, kw_loop_now(loop));
     if (when < loop->server_deadline) loop->server_deadline = when;
   }
 }
@@ -171,12 +171,13 @@ static bool has_news(const kw_loop *loop) {
     return true;
   if (loop->signals.has_arrived) return true;
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
-    const kw_loop_server *at = server_at(link);
-    if (at->engine->has_work(at->server) || kw_loop_server_is_idle(at)) return true;
+    const kw_loop_server *attached = server_at(link);
+    if (attached->engine->has_work(attached->server) || kw_loop_server_is_idle(attached))
+      return true;
   }
   for (kw_link *link = loop->clients.next; link != &loop->clients; link = link->next) {
-    const kw_loop_client *at = client_at(link);
-    if (at->engine->has_news(at->client)) return true;
+    const kw_loop_client *attached = client_at(link);
+    if (attached->engine->has_news(attached->client)) return true;
   }
   return false;
 }
@@ -264,8 +265,8 @@ int64_t kw_loop_timeout(kw_loop *loop) {
 
 bool kw_loop_is_busy(const kw_loop *loop) {
   for (kw_link *link = loop->servers.next; link != &loop->servers; link = link->next) {
-    const kw_loop_server *at = server_at(link);
-    if (at->engine->is_busy(at->server)) return true;
+    const kw_loop_server *attached = server_at(link);
+    if (attached->engine->is_busy(attached->server)) return true;
   }
   return false;
 }

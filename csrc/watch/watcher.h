@@ -63,10 +63,10 @@ struct kw_watcher {
   bool got_events : 1;    /* has got an event since the last round of progress */
   bool was_refused : 1;   /* in the current walk: its batch was not queued */
   bool is_unreadable : 1; /* in the current walk: a record that it needs, or may need, is damaged */
-  bool begins_later : 1; /* was started at a revision that did not exist then; false once it lags */
-  bool fragment : 1;     /* for its reader: large batches may be split on the wire */
-  uint32_t queued;       /* its items in the outlet */
-  uint32_t needs;        /* bytes that the batch refused last needs, or KW_NEEDS_ALL */
+  bool begins_later : 1;  /* was started at a later revision; may be false once that exists */
+  bool fragment : 1;      /* for its reader: large batches may be split on the wire */
+  uint32_t queued;        /* its items in the outlet */
+  uint32_t needs;         /* bytes that the batch refused last needs, or KW_NEEDS_ALL */
   uint32_t key_len;
   uint32_t end_len;
   uint8_t bytes[]; /* the key and the end of its range */
