@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * lua_password: hashes passwords with bcrypt, by the system's libcrypt. bcrypt is slow on purpose: at etcd's cost,
- * 10, it takes about 50 ms. The class keywatch.core.hashing is a hash that is made by a thread of its own.
+ * 10, it takes about 50 ms. The class keywatch.core.hashing is a hash that a separate thread makes.
  *
  * The thread and the object share one block of memory, which is freed by the last of them: closing a hashing does not
  * wait for its thread. After a fork the child's copy has no thread, and fails.

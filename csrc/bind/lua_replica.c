@@ -76,7 +76,7 @@ static bool begin_feeding(void *ctx) {
   return true;
 }
 
-/* Work that the change has made due, such as dropping old history, is done at once. */
+/* Work that the change has made due, for example dropping old history, is done at once. */
 static bool end_feeding(void *ctx) {
   kw_lua_store *self = ctx;
   bool is_same_deadline = kw_bind_step_if_due(self) == self->deadline_before;

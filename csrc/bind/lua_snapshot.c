@@ -22,7 +22,7 @@ static kw_snapshot *check_snapshot(lua_State *L) {
   return self->snapshot;
 }
 
-/* Pushes nil and an error, with a message of its own unless that is empty. */
+/* Pushes nil and an error, with the text as its message unless the text is empty. */
 static int fail(lua_State *L, int rc, const char *text) {
   kw_bind_push_error_meta(L);
   kw_bind_push_failure(L, lua_gettop(L), rc);

@@ -17,7 +17,7 @@
  *   sub:state() -> state, next, is_lagging, has_room, is_suspect
  *                                            state: "idle", "creating", "open", "failed" or "closed"; next: the
  *                                            revision where it continues; is_lagging: it left a call because
- *                                            its events are not read, and needs a call of its own;
+ *                                            its events are not read, and needs a separate call;
  *                                            is_suspect: the server knows less than the watch has seen
  *   sub:seen() -> revision, was_created, server_revision, cluster
  *                                            revision: the highest that a server has sent, before the watch became

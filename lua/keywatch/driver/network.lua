@@ -137,7 +137,7 @@ function network_methods:listen(object, address)
   return listener
 end
 
---- Returns the address that the listener listens on, as a table of its own.
+--- Returns the address that the listener listens on, as a new table.
 function listener_methods:address()
   return { host = self.at.host, port = self.at.port, path = self.at.path }
 end

@@ -680,7 +680,7 @@ end
 local NO_SERVING = "serve: nginx turns no loop that would serve: give the server a thread, with the option "
   .. "thread = true"
 
---- Raises if nothing would turn the loop, and the server has no thread of its own.
+--- Raises if nothing would turn the loop, and the server will have no thread.
 function driver.check_serve(has_thread)
   backend.enter()
   if not has_thread and (is_serving or not tasks.is_turning) then check.misuse(NO_SERVING) end

@@ -51,7 +51,7 @@ local function check_host()
     .. "are controlled by them")
 end
 
---- Catches signals. `names` is a list, such as { "INT", "TERM" }. Returns a signals object; or nil and an error.
+--- Catches signals. `names` is a list, for example { "INT", "TERM" }. Returns a signals object; or nil and an error.
 local function open(driver, get_loop, names)
   local short = checked(names)
   check_host()

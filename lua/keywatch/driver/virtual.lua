@@ -179,7 +179,7 @@ local function new(now, opts)
   function driver.hosts(object) return network:hosts(object) end
   function driver.release(object) network:release(object) end
 
-  --- Returns the addresses of a name: each name is a machine of its own.
+  --- Returns the addresses of a name: each name is a separate machine.
   function driver.resolve(name) return { name == "localhost" and "127.0.0.1" or name } end
 
   function driver.lookup(name)

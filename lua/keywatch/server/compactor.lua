@@ -52,7 +52,7 @@ function step_in.revision(self, revision, now)
   if to > 0 and to ~= self.last_revision then compact(self, to, now) end
 end
 
---- Returns the seconds between two steps, and the most notes that are held.
+--- Returns the seconds between two steps, and the limit of recorded revisions.
 local function plan(mode, retention)
   if mode == "revision" then return REVISIONS_INTERVAL, 0 end
   if retention <= HOUR then return retention / NOTES, NOTES + 1 end

@@ -8,7 +8,8 @@
 -- then have the world's time.
 --
 -- Every line on stderr that begins with a timestamp was written by this module: control bytes in a text are escaped,
--- and further lines of a text, such as a traceback, are indented. Texts that a peer has sent are quoted, see log.quote.
+-- and further lines of a text, for example a traceback, are indented. Texts that a peer has sent are quoted, see
+-- log.quote.
 --
 -- The module is the logger of the program. log.new makes other loggers, with their own level and destination. The
 -- functions of a logger take a format and its values, optionally after a table of fields for handlers.

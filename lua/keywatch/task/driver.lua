@@ -62,9 +62,9 @@
 -- called when sockets have to be opened elsewhere from now on, for example in another timer of nginx; and the method
 -- close(), which is called when a worker of nginx exits. One poller may have the method rested(), which is called when
 -- the loop has stopped turning. poll may attach and detach any poller. A poller with the field is_steady = true has
--- nothing new to do before the loop has turned, or the seconds are over: it need not be polled in between. The driver
--- sets its field poll_at, the time of the next poll; the poller sets the field to nil if a caller outside of the loop's
--- turns has given it work.
+-- nothing new to do before the loop has turned, or the seconds have passed: it need not be polled in between. The
+-- driver sets its field poll_at, the time of the next poll; the poller sets the field to nil if a caller outside of the
+-- loop's turns has given it work.
 --
 -- Sockets and threads:
 --

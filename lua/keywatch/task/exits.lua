@@ -55,7 +55,7 @@ local function calls_of(stage, seconds)
   return found
 end
 
---- Makes each call in a task of its own, and waits until all have returned, or the deadline has passed. Errors are
+--- Makes each call in a separate task, and waits until all have returned, or the deadline has passed. Errors are
 -- logged.
 local function call_all(d, calls, deadline)
   local left, changed = #calls, d.event()

@@ -9,7 +9,7 @@
 --   limit    ends only its own code: the waits in it raise from a time on, and the task continues after the limit.
 --
 -- A task that the program spawns in shields inherits these shields, and a task of a scope inherits all spans of the
--- scope's caller. Inside these spans the task has a limit of its own, which a cancellation from inside of these shields
+-- scope's caller. Inside these spans the task has its own limit, which a cancellation from inside of these shields
 -- ends: shields only delay cancellations from outside.
 
 local spans = {

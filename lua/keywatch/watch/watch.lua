@@ -248,7 +248,7 @@ local function await(watch, deadline)
   end
 end
 
---- Notes that everything up to a revision was handed out, and wakes the tasks that wait for this revision in sync.
+--- Called when everything up to a revision was handed out. Wakes the tasks that wait for this revision in sync.
 local function reach(watch, revision)
   if revision <= watch.revision then return end
   watch.revision = revision
