@@ -85,7 +85,7 @@ describe("a server in a thread", function()
     os.remove(path)
   end)
 
-  it("answers beside the tasks of the program", function()
+  it("answers while the tasks of the program run", function()
     local client, turns = connect(), 0
     keywatch.run(function()
       keywatch.spawn(function()

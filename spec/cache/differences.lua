@@ -50,7 +50,7 @@ local CACHE = {
     ["the clock of a cache is its own"] = {
       "comes after idle time, with the revision up to which nothing is missing",
       "comes after ten minutes by default",
-      "does not come to a watch that had events since", "comes at most ten times a second",
+      "is not sent to a watch that has received events since", "comes at most ten times a second",
       "comes by itself to a waiting reader",
       "comes to a watch that begins at the next revision, and not to later ones",
     },

@@ -58,7 +58,7 @@ local CLIENT = {
     },
   },
   ["watch/watch_reading"] = {
-    ["an event of the revision itself is mark enough"] = { "returns initial kvs one by one, and marks alone" },
+    ["an event of the revision itself is mark enough"] = { "returns initial kvs one by one, and each mark separately" },
     ["a server can wake it at any time"] = { "raises at a deadlock" },
     ["an event may come before the answer to its put"] = { "in a task lets others run until an event comes" },
   },
@@ -139,7 +139,7 @@ local ETCD = {
       "comes only if it was requested",
       "comes after idle time, with the revision up to which nothing is missing",
       "comes after ten minutes by default",
-      "does not come to a watch that had events since", "comes at most ten times a second",
+      "is not sent to a watch that has received events since", "comes at most ten times a second",
       "comes by itself to a waiting reader",
       "comes to a watch that begins at the next revision, and not to later ones",
     },

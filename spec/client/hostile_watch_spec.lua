@@ -121,7 +121,7 @@ describe("a watch of a hostile server #plain", function() -- there is no TLS in 
     expect_recovery(connect())
   end)
 
-  it("gets answers for unknown watches: it fails, and this server is not trusted any more", function()
+  it("gets answers for unknown watches: it fails, and this server is no longer trusted", function()
     for _, lie in ipairs {
       { created(5, 1) },                                        -- another one was not requested
       { events(0, 7, 6) },                                      -- backwards
@@ -375,7 +375,7 @@ describe("a watch in virtual time #plain", function() -- there is no TLS in virt
   end
 
   for _, case in ipairs { { "once: all continue", 1 }, { "always: it fails, and the others continue", math.huge } } do
-    it("gets an answer that is larger than max_message, beside others, " .. case[1], function()
+    it("gets an answer that is larger than max_message, among others, " .. case[1], function()
       local counts, handler = oversizing(300000, function(n) return n <= case[2] end)
       testing.run(function(world)
         world.server.server:mount("etcdserverpb.Watch", {

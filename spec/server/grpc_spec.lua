@@ -109,7 +109,7 @@ describe("a server", function()
       assert.is_nil(stream.reset)
     end)
 
-    it("with trailers alone where there is no message", function()
+    it("with only trailers if there is no message", function()
       local stream = call(1, paths.Range, "")
       assert.is_true(stream.is_trailers_only)
       assert.same({ [":status"] = "200", ["content-type"] = "application/grpc", ["grpc-status"] = "3",

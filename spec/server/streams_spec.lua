@@ -113,7 +113,7 @@ describe("of two streams of a connection #slow", function()
       assert.equal(0, (raw.reader:status(id)))
     end)
 
-    it("that sends many messages is paused alone, and resumed when its window opens", function()
+    it("that sends many messages is paused without the others, and resumed when its window opens", function()
       local n, keep = 20000, open("LeaseKeepAlive", 1)
       local ask = h2.message(encoded("LeaseKeepAlive", { ID = 7 }))
       for _ = 1, n / 100 do raw:say(h2.data(keep, ask:rep(100))) end
@@ -197,7 +197,7 @@ describe("of two streams of a connection #slow", function()
       host:check()
     end)
 
-    it("alone loses its answer, and not a stream whose answer waits for the socket", function()
+    it("loses its answer, but a stream whose answer waits for the socket does not", function()
       put_large(65)
       local keep = open("LeaseKeepAlive", 10000)
       raw.is_deaf = true

@@ -116,7 +116,7 @@ describe("a server with TLS", function()
     assert.matches("^keywatch.server<https://[%d.:]+,http://", tostring(server))
   end)
 
-  it("runs in a thread of its own", function()
+  it("runs in a separate thread", function()
     local options = { cert = cert, key = key, ca = ca }
     local server = note(assert(keywatch.serve { thread = true, listen = HTTPS, tls = options }))
     assert.matches("^https://127%.0%.0%.1:%d+$", server:addresses()[1])

@@ -44,7 +44,7 @@ describe("a client refuses a server's certificate", function()
     expect_refused("strange", "signed by an authority that is not trusted", "issuer CN=stranger")
   end)
   it("that is signed by itself", function() expect_refused("self", "is self%-signed") end)
-  it("that is for clients alone", function() expect_refused("client_only", "not made for this use") end)
+  it("that is only for clients", function() expect_refused("client_only", "not made for this use") end)
 
   it("whose authority has expired", function()
     context = pair.client { ca = path "old_ca.pem" }

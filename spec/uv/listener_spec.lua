@@ -163,7 +163,7 @@ describe("a listener", function()
     client:close()
   end)
 
-  it("needs the engine of its own version", function()
+  it("needs an engine of the same version", function()
     probe.leave()
     probe.enter(99)
     assert.error_matches(function() loop:listen(server, LOCAL) end, "version 99")

@@ -50,7 +50,7 @@ describe("progress", function()
     assert.equal("progress 4", (drain(w)))
   end))
 
-  it("does not come to a watch that had events since", function()
+  it("is not sent to a watch that has received events since", function()
     local store = store_with_keys { now = 0, progress_interval = 5 }
     local w, idle = store:watch("a", { progress = true }), store:watch("c", { progress = true })
     drain(w)
