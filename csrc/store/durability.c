@@ -299,6 +299,7 @@ int kw_store_defragmented(const kw_store *store, char text[KW_REASON_ROOM]) {
   kw_fault fault = {.what = "a copy of it cannot be made"};
   if (store->database == NULL) return KW_OK;
   int rc = kw_committer_defragmented(store->committer, &fault.number);
+  if (rc == KW_ERR_CORRUPT) fault = (kw_fault){.what = "it is damaged"};
   if (rc == KW_ERR_NO_SPACE)
     fault = (kw_fault){.what = "there is no room on the disk for a copy of it"};
   if (rc != KW_OK) kw_fault_describe("keywatch: the database was not defragmented", fault, text);
