@@ -316,7 +316,7 @@ describe("a call", function()
     end)
   end)
 
-  describe("that is over", function()
+  describe("that has ended", function()
     local function is_cancellation(err) return type(err) == "table" and err.code == "cancelled" end
 
     --- Returns the error of a handler with the body `wait`, when `leave` is called during the wait.
@@ -491,7 +491,7 @@ describe("a call", function()
       assert.matches("call_spec", lines[1])
     end)
 
-    it("has a status of its own for a returned error without a status, and nothing is logged", function()
+    it("has a separate status for a returned error without a status, and nothing is logged", function()
       local got, lines = failure_of(function() return nil, "not today" end)
       assert.same({ UNKNOWN, "not today" }, got)
       assert.same({}, lines)

@@ -54,7 +54,7 @@ describe("an identity", function()
     assert.same(identity.new({ "http://b:1" }, "u"), identity.of(store, { "http://b:1" }, "u"))
   end)
 
-  it("without a token belongs to a cluster of its own, for each store", function()
+  it("without a token belongs to a separate cluster for each store", function()
     local urls, path = { "http://a:1" }, directory.new()
     local one, other, durable = keywatch.open(), keywatch.open(), keywatch.open { path = path }
     local ids = identity.of(one, urls)

@@ -201,7 +201,7 @@ describe("a server", function()
     assert.same({ true, true }, { second:join() })
   end)
 
-  it("ends when the shorter of two graces is over", function()
+  it("ends when the shorter of two graces has passed", function()
     status(connect())
     local patient = keywatch.spawn(function() return server:shutdown(1e6) end)
     keywatch.spawn(function() return server:shutdown(0) end)

@@ -27,7 +27,7 @@ local function expect(printed, text)
 end
 
 describe("in Neovim #once #peer", function()
-  it("a watch writes lines into a buffer, beside a lease and a timer", function()
+  it("a watch writes lines into a buffer while a lease and a timer run", function()
     expect("|put 1|put 2|delete nil\ntrue\n", [[
       local ticks, ticker = 0, vim.loop.new_timer()
       ticker:start(5, 5, function() ticks = ticks + 1 end)

@@ -161,7 +161,7 @@ describe("TLS in nginx #once #peer", function()
   end)
 
   for _, phase in ipairs { "init", "init_worker" } do
-    it("a client waits in " .. phase .. " beside nginx's own TLS", function()
+    it("a client waits in " .. phase .. " in addition to nginx's own TLS", function()
       local said, errors = run { [phase] = SERVE .. [[
         local client = assert(keywatch.connect("https://127.0.0.1:" .. port, { tls = {
           ca = path .. "/ca.pem", cert = path .. "/alice.pem", key = path .. "/alice.key" } }))

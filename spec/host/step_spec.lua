@@ -72,7 +72,7 @@ describe("a loop of the program", function()
     ]])
   end)
 
-  it("is woken by the descriptor alone for outside events", function()
+  it("is woken only by the descriptor for outside events", function()
     expect("open\nreadable\n1\n", [[
       local server = assert(keywatch.serve { listen = "http://127.0.0.1:0", thread = true })
       local url = server:addresses()[1]

@@ -391,7 +391,7 @@ describe("a watch stream", function()
     end)
   end)
 
-  it("of a cancelled call costs nothing any more", function()
+  it("of a cancelled call costs nothing", function()
     create { key = "a" }
     create { key = "a", range_end = "b", start_revision = 1 }
     stream:cancel()

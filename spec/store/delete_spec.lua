@@ -15,7 +15,7 @@ local function store_of(...) return answer.fill(keywatch.open { now = 0 }, ...) 
 local function left_in(store) return keys(store:range("", { prefix = true })) end
 
 describe("delete", function()
-  it("removes a key at a revision of its own", function()
+  it("removes a key at a new revision", function()
     local store = store_of("a", "b")
     assert.same({ revision = 4, deleted = 1 }, store:delete("a"))
     assert.is_nil(store:get("a"))

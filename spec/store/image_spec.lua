@@ -416,7 +416,7 @@ if core.probe then
       remove()
     end)
 
-    --- Fails at every allocation in turn, until nothing fails any more. Returns how often it has, and the result.
+    --- Fails at every allocation in turn, until nothing fails. Returns how often it has, and the result.
     local function fail_in_turn(fn)
       for n = 1, PAST do
         core.probe.fail_core(n)

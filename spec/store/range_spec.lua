@@ -34,7 +34,7 @@ describe("the range of", function()
 
   local function keys_in(key, opts) return keys(store:range(key, opts)) end
 
-  it("a key alone is that key", function()
+  it("a key without options is that key", function()
     assert.equal("a", keys_in("a"))
     assert.equal("", keys_in("c"))
   end)

@@ -329,7 +329,7 @@ describe("a store that is defragmented", function()
 end)
 
 describe("the size of a durable store", function()
-  it("is the file's, with the allocated space, beside the used space", function()
+  it("is the file's, with the allocated space and the used space", function()
     local empty = store:status()
     assert.is_true(empty.db_size > 0 and empty.db_size_in_use > 0)
     for i = 1, 100 do store:put("k" .. i, ("x"):rep(10 * KIB)) end

@@ -125,7 +125,7 @@ describe("a task is cancelled", function()
     assert.equal("behind cancel", reached)
   end)
 
-  it("by itself, and ends well if it does not wait any more", function()
+  it("by itself, and ends well if it no longer waits", function()
     local task
     task = keywatch.spawn(function()
       task:cancel()

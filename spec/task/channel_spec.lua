@@ -236,7 +236,7 @@ describe("a channel", function()
 end)
 
 describe("a closed channel", function()
-  it("delivers its values, and then nil alone", function()
+  it("delivers its values, and then only nil", function()
     local channel = driver.channel(3)
     channel:send(1)
     channel:send(2)

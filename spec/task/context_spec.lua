@@ -75,7 +75,7 @@ describe("at top level", function()
     expect_refusals(nil, "package.loaded.luv = { loop_mode = function() return nil end }\n" .. TRY .. "try_all()")
   end)
 
-  it("every call may wait beside modules and globals that only have such names", function()
+  it("every call may wait if modules and globals only have such names", function()
     expect_refusals(nil, "ngx = true\npackage.loaded.luv = true\n" .. TRY .. "try_all()")
     expect_refusals(nil, "ngx = {}\npackage.loaded.luv = {}\n" .. TRY .. "try_all()")
   end)
@@ -153,7 +153,7 @@ local NAMES = [[
   end
 ]]
 
-describe("a call that may not wait is named", function()
+describe("a call that cannot wait is named", function()
   local places = {
     ["while luv turns its loop"] = [[
       package.loaded.luv = { loop_mode = function() return "default" end }

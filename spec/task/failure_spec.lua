@@ -163,7 +163,7 @@ describe("a task that fails", function()
     assert.equal(1, count(printed, "a task has failed: on purpose") + count(printed, "told: on purpose"))
   end)
 
-  it("inside of its own coroutines has a traceback", function()
+  it("inside of a coroutine of the task has a traceback", function()
     local printed = run [[
       keywatch.spawn(function()
         coroutine.wrap(function() error("deep inside") end)()
@@ -186,7 +186,7 @@ describe("a task that fails", function()
     assert.matches("true\twell\n$", printed)
   end)
 
-  it("while every other task waits is reported beside the deadlock", function()
+  it("while every other task waits is reported in addition to the deadlock", function()
     local printed = run [[
       local w = keywatch.open { now = 0 }:watch("a")
       print(pcall(keywatch.run, function()

@@ -1,4 +1,4 @@
---- Finalizers run in the middle of any code. They may spawn, cancel and set events; they may not wait, neither in a
+--- Finalizers run in the middle of any code. They may spawn, cancel and set events; they must not wait, neither in a
 -- task nor while the driver turns. This file also has interrupts, which can arrive in the middle of any code, too.
 
 local compat = require "keywatch.support.compat"
@@ -66,7 +66,7 @@ for context, within in pairs(contexts) do
       request = function() keywatch.connect("http://127.0.0.1:1"):put("a", "b") end,
     }
     for name, call in pairs(calls) do
-      it("may not wait: " .. name, function()
+      it("must not wait: " .. name, function()
         local ok, err
         within(function() ok, err = pcall(call) end)
         assert.is_false(ok)
@@ -75,7 +75,7 @@ for context, within in pairs(contexts) do
       end)
     end
 
-    it("may not run", function()
+    it("must not run", function()
       local ok, err
       within(function() ok, err = pcall(keywatch.run, print) end)
       assert.is_false(ok)

@@ -192,7 +192,7 @@ describe("a scope", function()
     assert.matches("false\tsecond\n$", printed)
   end)
 
-  it("raises if its caller may not wait, and begins no task", function()
+  it("raises if its caller cannot wait, and begins no task", function()
     local has_begun
     local ok, err = coroutine.wrap(function()
       return pcall(driver.scope, function() has_begun = true end)

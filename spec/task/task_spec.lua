@@ -266,7 +266,7 @@ describe("sleep", function()
     keywatch.run(sleep)
   end)
 
-  it("wakes those first whose time is over first", function()
+  it("wakes those first whose deadlines pass first", function()
     local order, is_undisturbed
     repeat -- until all of them sleep before the first could have woken
       order = {}
@@ -382,7 +382,7 @@ describe("a task", function()
     assert.equal("keywatch.task<failed>", tostring(failed))
   end))
 
-  it("may have coroutines of its own, and yields in them", function()
+  it("may have coroutines, and yields in them", function()
     local seen = {}
     keywatch.run(function()
       local function count()
