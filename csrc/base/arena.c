@@ -3,7 +3,8 @@
 
 #include "base/mem.h"
 
-#define BLOCK_BYTES 4096 /* of an ordinary block; a larger request gets a block of its own size */
+#define BLOCK_BYTES                                                                                \
+  4096 /* of an ordinary block; a larger request gets a block of the size of the request */
 
 struct kw_arena_block {
   kw_arena_block *below;

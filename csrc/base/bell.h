@@ -2,8 +2,8 @@
  *
  * bell: wakes an event loop from any thread.
  *
- * A bell may outlive its loop; ringing it then does nothing. Each holder of a bell has a reference of its own. An
- * all-zero bell is no bell: all functions accept it, and do nothing.
+ * A bell may outlive its loop; ringing it then does nothing. Each holder of a bell has a reference. An all-zero bell is
+ * no bell: all functions accept it, and do nothing.
  */
 #ifndef KW_BASE_BELL_H
 #define KW_BASE_BELL_H

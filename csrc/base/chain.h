@@ -42,8 +42,8 @@ bool kw_chain_add(kw_chain *chain, kw_slice bytes);
  * KW_CHAIN_COPIED. Returns false, with nothing added, if memory is short. */
 bool kw_chain_add_blob(kw_chain *chain, kw_blob *blob, kw_slice part);
 
-/* Does what kw_chain_add_blob does, for a blob that only the chain will hold, since the caller releases it next: the
- * account is charged for the part, too. */
+/* Like kw_chain_add_blob, for a blob that only the chain will hold, since the caller releases it next: the account is
+ * also charged for the part. */
 bool kw_chain_add_own_blob(kw_chain *chain, kw_blob *blob, kw_slice part);
 
 /* Moves the first `n` bytes to the end of another chain. `n` is at most from->len. Returns false if memory is short;

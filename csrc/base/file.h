@@ -18,8 +18,8 @@ bool kw_file_read(int fd, void *to, size_t len, int64_t at);
  * be in the file. Does not sync. */
 int kw_file_write(int fd, const void *bytes, size_t len, int64_t at);
 
-/* Closes a file that no longer has a name. A large file is closed by a thread of its own: the system then frees all
- * pages of the file, which takes long. */
+/* Closes a file that no longer has a name. A large file is closed by a new thread: the system then frees all pages of
+ * the file, which takes long. */
 void kw_file_close_unnamed(int fd);
 
 /* Opens /dev/null on each of the descriptors 0, 1 and 2 that is closed. Otherwise a file that is opened later would get

@@ -4,7 +4,7 @@
  *
  * A *pending* group is durable in the journal, and not yet in the database. A checkpoint writes the pending groups to
  * the database in one transaction, fully synced; the journal can then reuse their space. A *direct* group is in no
- * journal: the thread writes the pending groups, and then the direct group, as a transaction of its own.
+ * journal: the thread writes the pending groups, and then the direct group in a second transaction.
  *
  *   pending    groups are added while the thread writes others
  *      | begin

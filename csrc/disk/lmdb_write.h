@@ -37,7 +37,7 @@ size_t kw_lmdb_need(const kw_lmdb_file *file, size_t leaves, const kw_commit_gro
  * same time as kw_lmdb_write. */
 int kw_lmdb_reserve(const kw_lmdb_file *file, const kw_commit_group *group, size_t need);
 
-/* Writes the identity of the store, in a transaction of its own. Returns 0, an errno, or an error of LMDB. */
+/* Writes the identity of the store, in a separate transaction. Returns 0, an errno, or an error of LMDB. */
 int kw_lmdb_write_identity(const kw_lmdb_file *file, kw_database_identity identity);
 
 /* Removes the records of a group that was written only in part, if there are any. Returns 0, an errno, or an error of

@@ -89,7 +89,7 @@ static int check_txn(const kw_txn_op *txn, budget limits) {
 /* {====== Keys written twice ======
  *
  * A list of operations must not put a key twice, nor put a key that it deletes. The lists of nested transactions count,
- * too. The rules are etcd's, which looks at a list in this order: first its deletes; then its nested transactions, one
+ * too. The rules are etcd's, which examines a list in this order: first its deletes; then its nested transactions, one
  * after the other; then its puts. The two branches of a transaction do not conflict with each other, since only one of
  * them runs. Two exceptions follow from etcd's behaviour:
  *   - a delete in a nested transaction does not conflict with a put in a nested transaction before it;

@@ -324,7 +324,7 @@ void kw_store_work(kw_store *store, int number) {
   if (worker != NULL) kw_worker_work(worker);
 }
 
-/* Snapshots ring the store's bell, too. */
+/* The bell is also that of the snapshots that are opened later. */
 void kw_store_set_bell(kw_store *store, kw_bell bell) {
   kw_bell_release(&store->bell);
   store->bell = bell;

@@ -73,13 +73,13 @@ bool kw_read_is_filtered(const kw_range_op *op);
 int kw_read_begin_at(kw_store *store, kw_read *read, const kw_range_op *op, int64_t current);
 
 /* Like kw_read_step, for a read inside a transaction: records that were borrowed earlier stay valid. A record that
- * cannot be read is empty in the page: the caller looks at kw_log_failure. */
+ * cannot be read is empty in the page: the caller must check kw_log_failure. */
 int kw_read_step_inside(kw_store *store, kw_read *read, kw_arena *arena, kw_work *work,
                         kw_records *page);
 
 /* Answers a range; `current` is the newest revision that may be seen. Returns KW_OK, KW_UNFINISHED if the work is too
  * little for a range of several keys, KW_ERR_FUTURE_REVISION, KW_ERR_COMPACTED or KW_ERR_NO_MEMORY. A record that
- * cannot be read is empty in the reply: the caller looks at kw_log_failure. */
+ * cannot be read is empty in the reply: the caller must check kw_log_failure. */
 int kw_read_range(kw_store *store, const kw_range_op *op, int64_t current, kw_work *work,
                   kw_arena *arena, kw_reply *reply);
 

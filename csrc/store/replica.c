@@ -58,7 +58,7 @@ struct kw_replica_fill {
   uint64_t rewrites;
   int64_t applied;
 
-  size_t at; /* the next kv to look at; then the next item to write */
+  size_t at; /* index of the next kv to gather; then of the next item to write */
   /* The changes to write; `id` is the number of a kv, or the address of a history to delete. */
   kw_sorter sorter;
   kw_revision last; /* the last revision that was written */
