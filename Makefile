@@ -24,7 +24,8 @@ PACKAGES.build := luajit2 libluajit2-5.1-dev
 PACKAGES.test := ccache git openssl lua-busted lua-check lua-luv lua-cjson lua-yaml lua-cqueues lua-socket lua-sec \
   lua-luaossl lua5.1 liblua5.1-0-dev clang-format etcd-server etcd-client curl nghttp2-client strace
 # Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
-PACKAGES.peers := golang-go golang-etcd-server-dev python3-etcd3 nginx-light libnginx-mod-http-lua neovim wrk clang \
+PACKAGES.peers := golang-go golang-etcd-server-dev python3-etcd3 python3-prometheus-client nginx-light \
+  libnginx-mod-http-lua neovim wrk clang \
   $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
 PACKAGES.check := libclang-rt-dev
 PACKAGES.night := valgrind libc6-dbg
@@ -123,7 +124,7 @@ lint: | deps-test   ## luacheck, clang-format, and no line of C with more than 1
 format: | deps-test ## write the C files as clang-format has them
 	@clang-format -i $(C_FILES)
 
-UV := csrc/base/heap.c csrc/base/mem.c csrc/base/process.c csrc/face/module.c $(wildcard csrc/uv/*.c)
+UV := csrc/base/heap.c csrc/base/histogram.c csrc/base/mem.c csrc/base/process.c csrc/face/module.c $(wildcard csrc/uv/*.c)
 TLS := csrc/base/directory.c csrc/base/mem.c csrc/face/module.c $(wildcard csrc/tls/*.c)
 CORE := $(filter-out csrc/exec/% csrc/tls/% csrc/uv/%,$(wildcard csrc/*/*.c))
 

@@ -213,6 +213,7 @@ build = {
         "csrc/base/directory.c",
         "csrc/base/file.c",
         "csrc/base/heap.c",
+        "csrc/base/histogram.c",
         "csrc/base/map.c",
         "csrc/base/mem.c",
         "csrc/base/process.c",
@@ -256,6 +257,7 @@ build = {
         "csrc/store/check.c",
         "csrc/store/compaction.c",
         "csrc/store/content_writer.c",
+        "csrc/store/counters.c",
         "csrc/store/counts.c",
         "csrc/store/durability.c",
         "csrc/store/hash.c",
@@ -348,6 +350,7 @@ build = {
         "csrc/bind/lua_list.c",
         "csrc/bind/lua_maintenance.c",
         "csrc/bind/lua_message.c",
+        "csrc/bind/lua_metrics.c",
         "csrc/bind/lua_notes.c",
         "csrc/bind/lua_object.c",
         "csrc/bind/lua_op.c",
@@ -381,6 +384,7 @@ build = {
     ["keywatch.uv"] = {
       sources = {
         "csrc/base/heap.c",
+        "csrc/base/histogram.c",
         "csrc/base/mem.c",
         "csrc/base/process.c",
         "csrc/face/module.c",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "disk/checkpointer.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "model/error.h"
 
@@ -55,6 +56,32 @@ static void note_fault(kw_checkpoint *outcome, const char *what) {
   outcome->fault = (kw_fault){what, kw_error_take_number()};
 }
 
+/* Returns the nanoseconds since `start`, at least 1, if `rc` is KW_OK; else 0. */
+static int64_t time_since(int64_t start, int rc) {
+  return rc == KW_OK ? kw_clock_ns() - start + 1 : 0;
+}
+
+static void write_pending(kw_checkpointer *c, kw_checkpoint *outcome) {
+  int64_t start = kw_clock_ns();
+  outcome->rc = kw_database_apply(c->database, &c->applying.group);
+  outcome->apply_ns = time_since(start, outcome->rc);
+  if (outcome->rc == KW_OK) release(c, &c->applying.group);
+}
+
+static void write_direct(kw_checkpointer *c, kw_checkpoint *outcome) {
+  int64_t start = kw_clock_ns();
+  outcome->direct_rc = outcome->rc;
+  if (outcome->direct_rc == KW_OK) outcome->direct_rc = kw_database_write(c->database, c->direct);
+  outcome->direct_ns = time_since(start, outcome->direct_rc);
+  if (outcome->direct_rc == KW_OK) release(c, c->direct);
+}
+
+static void copy(kw_checkpointer *c, kw_checkpoint *outcome) {
+  int64_t start = kw_clock_ns();
+  outcome->copy_rc = kw_database_copy(c->database);
+  outcome->copy_ns = time_since(start, outcome->copy_rc);
+}
+
 /* Writes the groups of the checkpoint. Fails if the database was removed: anything written there would be lost. */
 static void apply(void *ctx) {
   kw_checkpointer *c = ctx;
@@ -67,18 +94,10 @@ static void apply(void *ctx) {
     return;
   }
   kw_error_take_number();
-  if (has_groups(&c->applying)) {
-    outcome->rc = kw_database_apply(c->database, &c->applying.group);
-    if (outcome->rc == KW_OK) release(c, &c->applying.group);
-  }
-  if (c->direct != NULL) {
-    outcome->direct_rc = outcome->rc;
-    if (outcome->direct_rc == KW_OK) outcome->direct_rc = kw_database_write(c->database, c->direct);
-    if (outcome->direct_rc == KW_OK) release(c, c->direct);
-  }
+  if (has_groups(&c->applying)) write_pending(c, outcome);
+  if (c->direct != NULL) write_direct(c, outcome);
   if (is_unknown(outcome)) note_fault(outcome, KW_FAULT_DATABASE);
-  if (c->direct != NULL && outcome->direct_rc == KW_OK && c->must_copy)
-    outcome->copy_rc = kw_database_copy(c->database);
+  if (c->direct != NULL && outcome->direct_rc == KW_OK && c->must_copy) copy(c, outcome);
   outcome->copy_number = kw_error_take_number();
 }
 

@@ -78,7 +78,10 @@ typedef struct kw_checkpoint {
   bool is_direct; /* the checkpoint had a direct group */
   int direct_rc;  /* outcome of the direct group, one of the same errors */
   int copy_rc; /* outcome of the requested defragmentation, or KW_OK; the data are complete after any error */
-  kw_fault fault; /* the cause of KW_ERR_STORAGE in rc or direct_rc */
+  kw_fault fault;    /* the cause of KW_ERR_STORAGE in rc or direct_rc */
+  int64_t apply_ns;  /* time of the transaction of the applied groups; 0: none, or it has failed */
+  int64_t direct_ns; /* the same of the direct group */
+  int64_t copy_ns;   /* the same of the copy of a defragmentation */
   int copy_number; /* the errno, or error of LMDB, that caused a copy_rc of KW_ERR_STORAGE; 0: unknown */
 } kw_checkpoint;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "disk/committer.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "disk/pause.h"
 #include "disk/recovery.h"
@@ -8,6 +9,19 @@
 
 /* The append of a group with fewer bytes takes about as long as its flush. */
 #define SMALL_BYTES (64 << 10)
+
+/* Changes of a group: each bound is four times the one before. */
+static const kw_buckets changes = {
+    .unit = 1, .n = 10, .bounds = {1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144}};
+
+/* Time of a defragmentation, as in etcd: nanoseconds, shown as seconds, from 0.1 s to 409.6 s. */
+#define DECISECOND INT64_C(100000000)
+static const kw_buckets copies = {
+    .unit = 1e-9,
+    .n = 13,
+    .bounds = {DECISECOND, 2 * DECISECOND, 4 * DECISECOND, 8 * DECISECOND, 16 * DECISECOND,
+               32 * DECISECOND, 64 * DECISECOND, 128 * DECISECOND, 256 * DECISECOND,
+               512 * DECISECOND, 1024 * DECISECOND, 2048 * DECISECOND, 4096 * DECISECOND}};
 
 /* The state of the submitted group: there is none; the commit thread appends it; it waits for the checkpointer; the
  * checkpointer writes it; its outcome can be taken. */
@@ -22,15 +36,18 @@ struct kw_committer {
   kw_commit_group gathering;
   kw_commit_group submitted;
   stage stage;
-  int rc;            /* outcome of the submitted group, if that is DONE */
-  bool must_copy;    /* a defragmentation follows the submitted group */
-  int64_t sequence;  /* of the newest durable group */
-  bool has_appended; /* a group was appended to the journal */
-  bool is_appended;  /* the last submitted group was taken, and is in the journal */
-  int failure;       /* KW_OK; or KW_ERR_STORAGE: it is unknown what a thread has written */
-  kw_fault fault;    /* the cause of `failure` */
-  int defragmented;  /* outcome of the last defragmentation */
-  int copy_number;   /* see kw_checkpoint */
+  int rc;               /* outcome of the submitted group, if that is DONE */
+  bool must_copy;       /* a defragmentation follows the submitted group */
+  int64_t sequence;     /* of the newest durable group */
+  bool has_appended;    /* a group was appended to the journal */
+  bool is_appended;     /* the last submitted group was taken, and is in the journal */
+  int failure;          /* KW_OK; or KW_ERR_STORAGE: it is unknown what a thread has written */
+  kw_fault fault;       /* the cause of `failure` */
+  int defragmented;     /* outcome of the last defragmentation */
+  int copy_number;      /* see kw_checkpoint */
+  int64_t submitted_at; /* when the submitted group was submitted: see kw_clock_ns */
+  size_t changes;       /* number of its changes */
+  kw_committer_counters counters;
 
   /* The fields below belong to the commit thread while it is working. */
   kw_worker worker;
@@ -103,6 +120,7 @@ int kw_committer_start(kw_database *database, int64_t segment_bytes, bool has_th
   c->database = database;
   c->segment_bytes = segment_bytes;
   c->sequence = kw_database_get_meta(database).sequence;
+  c->counters = kw_committer_counters_new();
   c->has_threads = has_threads;
   int rc = kw_checkpointer_start(database, has_threads, &c->checkpointer);
   if (rc == KW_OK && !kw_worker_start(&c->worker, has_threads, append, c)) rc = KW_ERR_STORAGE;
@@ -165,6 +183,8 @@ void kw_committer_submit(kw_committer *c, const kw_commit_meta *meta, kw_commit_
   c->gathering = gathering;
   c->must_copy = how == KW_COMMIT_WITH_DEFRAGMENTATION;
   c->is_appended = false;
+  c->submitted_at = kw_clock_ns();
+  c->changes = c->submitted.n_items;
   if (how != KW_COMMIT_ALONE || c->failure != KW_OK ||
       !kw_checkpointer_reserve(c->checkpointer, c->submitted.n_items)) {
     c->stage = WAITING;
@@ -195,15 +215,28 @@ static void take_appended(kw_committer *c, bool wait) {
   finish(c, c->append_rc);
   if (c->append_rc != KW_OK) return;
   c->has_appended = c->is_appended = true;
+  kw_histogram_add(&c->counters.append, kw_journal_write_ns(c->journal));
+  c->counters.journal_bytes = kw_journal_written(c->journal);
   kw_commit_meta meta = c->submitted.meta;
   kw_checkpointer_add(c->checkpointer, c->journal, &c->submitted, c->bytes, c->need);
   c->submitted.meta = meta;
+}
+
+static void count_checkpoint(kw_committer_counters *counters, const kw_checkpoint *done) {
+  const int64_t times[] = {done->apply_ns, done->direct_ns};
+  for (size_t i = 0; i < KW_LENGTH(times); i++) {
+    if (times[i] == 0) continue;
+    counters->checkpoints++;
+    kw_histogram_add(&counters->checkpoint, times[i]);
+  }
+  if (done->copy_ns > 0) kw_histogram_add(&counters->copy, done->copy_ns);
 }
 
 /* Takes a finished checkpoint. If it has failed, the waiting group fails, too. */
 static void take_checkpoint(kw_committer *c, bool wait) {
   kw_checkpoint done;
   if (!kw_checkpointer_take(c->checkpointer, wait, &done)) return;
+  count_checkpoint(&c->counters, &done);
   if (done.rc == KW_ERR_STORAGE || done.direct_rc == KW_ERR_STORAGE) give_up(c, done.fault);
   if (c->stage == WRITING && done.is_direct) {
     if (done.direct_rc == KW_OK && c->must_copy) {
@@ -222,6 +255,16 @@ static void advance(kw_committer *c, bool wait) {
   begin_direct(c);
 }
 
+/* Counts a group that has become durable. */
+static void count_group(kw_committer *c) {
+  int64_t ns = kw_clock_ns() - c->submitted_at;
+  c->counters.groups++;
+  c->counters.direct += !c->is_appended;
+  c->counters.slow += ns > KW_SLOW_GROUP_NS;
+  kw_histogram_add(&c->counters.changes, (int64_t)c->changes);
+  kw_histogram_add(&c->counters.group, ns);
+}
+
 bool kw_committer_take(kw_committer *c, bool wait, kw_commit_meta *meta, int *rc) {
   do {
     advance(c, wait);
@@ -232,6 +275,7 @@ bool kw_committer_take(kw_committer *c, bool wait, kw_commit_meta *meta, int *rc
   *rc = c->rc;
   if (c->rc != KW_OK) return true;
   c->sequence = meta->sequence;
+  count_group(c);
   kw_commit_group_clear(&c->submitted);
   return true;
 }
@@ -258,6 +302,18 @@ int kw_committer_defragmented(const kw_committer *c, int *number) {
 }
 
 /* }====== */
+
+kw_committer_counters kw_committer_counters_new(void) {
+  return (kw_committer_counters){.changes.buckets = &changes,
+                                 .group.buckets = &kw_buckets_ns,
+                                 .append.buckets = &kw_buckets_ns,
+                                 .checkpoint.buckets = &kw_buckets_ns,
+                                 .copy.buckets = &copies};
+}
+
+const kw_committer_counters *kw_committer_get_counters(const kw_committer *c) {
+  return &c->counters;
+}
 
 /* {====== Checkpoints ====== */
 

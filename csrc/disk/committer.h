@@ -18,9 +18,26 @@
 #ifndef KW_DISK_COMMITTER_H
 #define KW_DISK_COMMITTER_H
 
+#include "base/histogram.h"
 #include "disk/checkpointer.h"
 
 typedef struct kw_committer kw_committer;
+
+/* What a committer counts for metrics. Only groups and checkpoints count that have succeeded. */
+typedef struct kw_committer_counters {
+  uint64_t groups;         /* that became durable */
+  uint64_t direct;         /* those of them that were direct */
+  uint64_t slow;           /* those of them that took longer than KW_SLOW_GROUP_NS */
+  uint64_t checkpoints;    /* transactions of the database */
+  uint64_t journal_bytes;  /* written to the journal */
+  kw_histogram changes;    /* changes of a group; records that are adjacent in memory count once */
+  kw_histogram group;      /* time from the submit of a group to its end */
+  kw_histogram append;     /* time of a write to the journal, with its flush */
+  kw_histogram checkpoint; /* time of a transaction of the database */
+  kw_histogram copy;       /* time of a defragmentation's copy */
+} kw_committer_counters;
+
+#define KW_SLOW_GROUP_NS 100000000 /* from which on etcd calls an apply slow */
 
 /* What is done together with the write of a submitted group. */
 typedef enum kw_commit_how {
@@ -81,6 +98,12 @@ int kw_committer_forget(kw_committer *committer);
  * KW_ERR_NO_SPACE, KW_ERR_NO_MEMORY or KW_ERR_STORAGE; KW_OK if there was none. The data are complete after any of
  * these. Sets *number to the errno, or error of LMDB, that caused KW_ERR_STORAGE; 0 if unknown. */
 int kw_committer_defragmented(const kw_committer *committer, int *number);
+
+/* Returns counters that are all 0. */
+kw_committer_counters kw_committer_counters_new(void);
+
+/* Returns the counters of a committer, valid until it is closed. */
+const kw_committer_counters *kw_committer_get_counters(const kw_committer *committer);
 
 /* {====== Checkpoints ====== */
 

@@ -29,6 +29,7 @@ struct kw_journal {
   slot *current;         /* takes the next frame; NULL: none */
   uint32_t last_crc;     /* of the header of the last frame */
   int64_t write_ns;      /* duration of the last frame's write */
+  uint64_t written;      /* bytes of all frames */
   bool is_failed;        /* every append fails, see kw_journal_append */
   atomic_llong released; /* sequence of the newest released group */
   char directory[];
@@ -194,6 +195,7 @@ static int write_frame(kw_journal *journal, const kw_commit_group *group, int64_
     return kw_error_storage(number);
   }
   s->next += bytes;
+  journal->written += (uint64_t)bytes;
   s->last = frame.meta.sequence;
   journal->last_crc = frame.crc;
   return KW_OK;
@@ -220,6 +222,10 @@ int kw_journal_append(kw_journal *journal, const kw_commit_group *group) {
 
 int64_t kw_journal_write_ns(const kw_journal *journal) {
   return journal->write_ns;
+}
+
+uint64_t kw_journal_written(const kw_journal *journal) {
+  return journal->written;
 }
 
 /* }====== */

@@ -118,8 +118,12 @@ void kw_journal_close(kw_journal *journal);
  * is durable: every later append then returns KW_ERR_STORAGE, too. */
 int kw_journal_append(kw_journal *journal, const kw_commit_group *group);
 
-/* Returns how many nanoseconds the write of the last frame took, with its flush. Called by the thread that appends. */
+/* Returns how many nanoseconds the write of the last frame took, with its flush. Called by the thread that appends,
+ * or while it is idle. */
 int64_t kw_journal_write_ns(const kw_journal *journal);
+
+/* Returns the bytes of all frames that were written. Called by the thread that appends, or while it is idle. */
+uint64_t kw_journal_written(const kw_journal *journal);
 
 /* Releases the groups up to this sequence, which are durable in LMDB. Any thread. Does no I/O. */
 void kw_journal_release(kw_journal *journal, int64_t sequence);

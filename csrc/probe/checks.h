@@ -16,6 +16,7 @@ typedef struct kw_index kw_index;
 typedef struct kw_log kw_log;
 typedef struct kw_store kw_store;
 typedef struct kw_outlet kw_outlet;
+struct kw_outlet_totals;
 typedef struct kw_watch_group kw_watch_group;
 typedef struct kw_hub kw_hub;
 typedef struct kw_client kw_client;
@@ -27,6 +28,9 @@ const char *kw_log_check(const kw_log *log);
 const char *kw_retention_check(const kw_store *store);
 const char *kw_store_check(const kw_store *store);
 const char *kw_outlet_check(const kw_outlet *outlet);
+
+/* Adds what an outlet has to the totals of its hub. */
+void kw_outlet_add_totals(const kw_outlet *outlet, struct kw_outlet_totals *totals);
 const char *kw_watch_group_check(const kw_watch_group *group);
 const char *kw_hub_check(const kw_hub *hub);
 const char *kw_client_fault(const kw_client *client);

@@ -164,6 +164,7 @@ static void begin_undo(kw_store *store, int rc) {
   if (!kw_store_is_busy(store)) store->live_before = store->index.live;
   d->failed = rc;
   d->fault = kw_committer_fault(store->committer);
+  store->counters.undone += (uint64_t)(store->applied - store->revision);
   kw_pause_end(&d->pause);
   if (kw_committer_forget(store->committer) != KW_OK) note_loss(d);
 }

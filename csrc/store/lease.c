@@ -193,6 +193,8 @@ static void end_revoked(kw_leases *leases, kw_lease *lease) {
   } else {
     lease->newer->older = NULL;
   }
+  leases->n_revoked++;
+  leases->n_expired += lease->has_expired;
   end(leases, lease);
 }
 

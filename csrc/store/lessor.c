@@ -78,6 +78,7 @@ void kw_store_keepalive(kw_store *store, int64_t now, int64_t id, int64_t *ttl) 
   *ttl = lease == NULL ? pending_ttl(store, id, now) : 0;
   if (lease == NULL || is_expired(lease, now)) return;
   kw_leases_renew(&store->leases, lease, now);
+  store->counters.renewed++;
   *ttl = lease->ttl;
 }
 

@@ -530,7 +530,9 @@ int kw_read_step(kw_store *store, kw_read *read, kw_arena *arena, kw_work *work,
   kw_log_release(store->log);
   int rc = kw_read_step_inside(store, read, arena, work, page);
   int failure = kw_log_failure(store->log);
-  return rc >= 0 && failure != KW_OK ? failure : rc;
+  if (rc >= 0 && failure != KW_OK) rc = failure;
+  if (rc == KW_OK) kw_store_count_range(store);
+  return rc;
 }
 
 void kw_read_drop(kw_read *read) {

@@ -16,6 +16,7 @@
 #include "disk/committer.h"
 #include "disk/pause.h"
 #include "disk/tickets.h"
+#include "store/counters.h"
 #include "store/counts.h"
 #include "store/index.h"
 #include "store/lease.h"
@@ -104,6 +105,7 @@ typedef struct kw_long_write kw_long_write; /* see store/long_write.h */
 typedef struct kw_open_write {
   int64_t main; /* revision of its changes, if there are any */
   size_t n;     /* records that the write has appended to the log */
+  int64_t ttl;  /* of the lease that it grants, in seconds; or 0 */
 } kw_open_write;
 
 /* The progress of a durable store towards durability. A change is *requested* if a caller has made it or waits for it.
@@ -151,6 +153,8 @@ struct kw_store {
   /* How often committed revisions were undone, or a replica got its base. */
   uint64_t rewrites;
   kw_counts counts;
+  kw_store_counters counters; /* of committed writes, and of reads */
+  kw_op_counts counting;      /* the same operations, and those of the open write */
   kw_open_write open;
   int64_t live_before;       /* while the store is busy: number of live keys before that */
   kw_long_write *long_write; /* the open write is evaluated in several turns; NULL: there is none */
@@ -166,6 +170,7 @@ struct kw_store {
   bool compact_is_stuck;     /* at a damaged record, until the alarm is disarmed */
   bool compact_is_delayed;   /* memory was short in the last step */
   int64_t compact_retry_at;  /* when the next step is due then */
+  int64_t compact_began;     /* when the running compaction has begun: see kw_clock_ns */
   kw_retention retention;    /* of a replica: its history */
   int64_t base_revision;     /* of a replica: it has no events up to this revision */
   int64_t gap_after; /* of a replica: its content after this revision, and before gap_until, */
@@ -192,6 +197,12 @@ struct kw_store {
 /* Returns the revision that a read inside the open write sees. */
 static inline int64_t kw_store_seen_revision(const kw_store *store) {
   return store->open.n > 0 ? store->open.main : store->applied;
+}
+
+/* Counts a range that was read, outside of a transaction. */
+static inline void kw_store_count_range(kw_store *store) {
+  store->counting.ranges++;
+  store->counters.ops.ranges++;
 }
 
 /* Returns the record that a change has written. Borrowed, see kw_log_read. */

@@ -82,6 +82,7 @@ int kw_store_open(const kw_store_options *options, int64_t now, kw_store **resul
                       .compact_requested = -1,
                       .compact_revision = -1,
                       .surplus.due_at = KW_NEVER,
+                      .counters = kw_store_counters_new(),
                       .now = now};
   kw_leases_init(&store->leases, options->seed, options->hash_seed);
   kw_link_init(&store->snapshots);
@@ -135,6 +136,7 @@ int kw_store_apply_within(kw_store *store, const kw_op *op, size_t limit, kw_wor
   kw_log_release(store->log);
   if (op->kind == KW_OP_RANGE) {
     rc = kw_read_range(store, &op->range, store->revision, work, arena, reply);
+    if (rc == KW_OK) kw_store_count_range(store);
   } else {
     kw_txn_begin(&txn, op, only_reads ? store->revision : 0, limit, arena, reply);
     rc = kw_txn_run(store, &txn, work);
@@ -293,6 +295,22 @@ kw_store_status kw_store_get_status(const kw_store *store) {
                            .alarms = alarms,
                            .own_alarms = own,
                            .lacks_journal = store->lacks_journal};
+}
+
+kw_store_metrics kw_store_get_metrics(const kw_store *store) {
+  kw_store_metrics m = {.status = kw_store_get_status(store),
+                        .counters = store->counters,
+                        .revoked = store->leases.n_revoked,
+                        .expired = store->leases.n_expired,
+                        .applied = store->applied,
+                        .index_bytes = kw_surplus_index_bytes(store),
+                        .log_bytes = kw_log_memory(store->log),
+                        .lease_bytes = kw_leases_bytes(&store->leases),
+                        .disk = kw_committer_counters_new()};
+  if (store->committer == NULL) return m;
+  m.disk = *kw_committer_get_counters(store->committer);
+  m.lacking_bytes = kw_committer_lacking_bytes(store->committer);
+  return m;
 }
 
 const char *kw_store_failure(const kw_store *store) {

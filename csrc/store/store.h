@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * store: a versioned key-value store with etcd's semantics. It reads no clock, except to measure flushes.
+ * store: a versioned key-value store with etcd's semantics. It reads no clock, except to measure what takes time:
+ * flushes, and the steps of compactions.
  *
  * A write has two calls: kw_store_apply (or kw_store_grant, kw_store_revoke_within) evaluates the write and changes the
  * state; then kw_store_commit makes the change final, or kw_store_rollback undoes it without a trace. Between the two,
@@ -26,6 +27,7 @@
 #include "model/kv.h"
 #include "model/op.h"
 #include "model/reply.h"
+#include "store/counters.h"
 #include "store/log.h"
 #include "store/rows.h"
 #include "store/work.h"
@@ -296,6 +298,22 @@ typedef struct kw_store_status {
 
 /* Returns the status of the store. */
 kw_store_status kw_store_get_status(const kw_store *store);
+
+typedef struct kw_store_metrics {
+  kw_store_status status;
+  kw_store_counters counters;
+  uint64_t revoked;           /* leases that were revoked, and have ended, */
+  uint64_t expired;           /* and those of them whose time was over */
+  int64_t applied;            /* see kw_store_applied */
+  size_t index_bytes;         /* estimated memory */
+  size_t log_bytes;           /* memory of records */
+  size_t lease_bytes;         /* estimated memory */
+  kw_committer_counters disk; /* all 0 for a store in memory */
+  size_t lacking_bytes;       /* of records that the journal has, and the database lacks */
+} kw_store_metrics;
+
+/* Returns what the store counts and holds. O(1). */
+kw_store_metrics kw_store_get_metrics(const kw_store *store);
 
 /* Returns NULL, or a sentence that explains why the storage has failed, valid until the store is freed. */
 const char *kw_store_failure(const kw_store *store);

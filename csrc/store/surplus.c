@@ -12,10 +12,14 @@
 #define SHARE 8           /* if it is at least 1 / SHARE of all memory; */
 #define DELAY_MS 1000     /* less is trimmed when no more memory was freed for this long */
 
+size_t kw_surplus_index_bytes(const kw_store *store) {
+  return KEY_BYTES * store->index.n;
+}
+
 /* Excludes records that wait for the disk, since they are allocated and freed all the time. */
 static size_t in_use(const kw_store *store) {
-  return kw_log_memory(store->log) - kw_log_pending_bytes(store->log) + KEY_BYTES * store->index.n +
-         LEASE_BYTES * store->leases.by_id.n;
+  return kw_log_memory(store->log) - kw_log_pending_bytes(store->log) +
+         kw_surplus_index_bytes(store) + LEASE_BYTES * store->leases.by_id.n;
 }
 
 void kw_surplus_note(kw_store *store) {

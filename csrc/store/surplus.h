@@ -22,6 +22,9 @@ typedef struct kw_surplus {
   bool is_trimming;
 } kw_surplus;
 
+/* Returns about how much memory the index takes, in bytes. */
+size_t kw_surplus_index_bytes(const kw_store *store);
+
 /* Notes how much memory is in use, before a step frees some of it. */
 void kw_surplus_note(kw_store *store);
 

@@ -101,6 +101,8 @@ static int run_put(kw_store *store, kw_txn *txn, kw_txn_item *item, kw_work *wor
     return KW_ERR_KEY_NOT_FOUND; /* the transaction itself has deleted the key */
   }
   kw_work_spend(work, op->key.len + (previous == NULL ? 0 : previous->len));
+  store->counting.puts++;
+  store->counting.put_bytes += kv.key.len + kv.value.len;
   *reply = (kw_reply){.kind = KW_OP_PUT, .revision = main};
   int rc = kw_write_put(store, main, history, &kv);
   if (rc != KW_OK || previous == NULL || !op->prev_kv) return rc;
@@ -488,6 +490,7 @@ static int delete_keys(kw_store *store, kw_txn *txn, kw_work *work) {
     if (rc != KW_OK) return rc;
     kw_work_spend(work, kw_key_history_key(key).len);
   }
+  store->counting.deletes += txn->n_deleted;
   return kw_write_revoke(store, txn->lease);
 }
 
@@ -514,6 +517,23 @@ void kw_txn_begin_revoke(kw_txn *txn, kw_lease *lease) {
   txn->phase = KW_TXN_LIST_KEYS;
   txn->list = (kw_lease_list){0};
   txn->lease = lease;
+}
+
+/* Counts the operations that have run, except puts, which run_put counts. An evaluation at a revision is no part of the
+ * open write. */
+static void count_ops(kw_store *store, const kw_txn *txn) {
+  kw_op_counts *counting = &store->counting, *committed = &store->counters.ops;
+  uint64_t ranges = 0, deletes = 0, txns = txn->first.op->kind == KW_OP_TXN;
+  for (const kw_txn_item *item = &txn->first; item != NULL; item = item->next) {
+    ranges += item->op->kind == KW_OP_RANGE;
+    deletes += item->op->kind == KW_OP_DELETE;
+  }
+  counting->ranges += ranges;
+  counting->deletes += deletes;
+  counting->txns += txns;
+  if (txn->revision == 0) return;
+  committed->ranges += ranges;
+  committed->txns += txns;
 }
 
 static int run_op(kw_store *store, kw_txn *txn, kw_work *work) {
@@ -547,6 +567,7 @@ static bool only_reads(const kw_store *store, const kw_txn *txn) {
 int kw_txn_run(kw_store *store, kw_txn *txn, kw_work *work) {
   if (txn->phase < KW_TXN_LIST_KEYS) {
     int rc = run_op(store, txn, work);
+    if (rc == KW_OK && txn->first.op->kind != KW_OP_PUT) count_ops(store, txn);
     return rc == KW_UNFINISHED && only_reads(store, txn) ? KW_ONLY_READS : rc;
   }
   if (txn->phase == KW_TXN_LIST_KEYS) {

@@ -129,6 +129,8 @@ int kw_write_grant(kw_store *store, int64_t now, int64_t id, int64_t ttl) {
     return KW_ERR_NO_MEMORY;
   }
   push_undo(&store->undo, (kw_undo){.kind = KW_UNDO_GRANT, .lease = lease});
+  store->counting.granted++;
+  store->open.ttl = ttl;
   return KW_OK;
 }
 
@@ -170,8 +172,16 @@ static void undo_step(kw_store *store, const kw_undo *step) {
   }
 }
 
+/* Counts a lease that the open write has granted. */
+static void count_grant(kw_store *store) {
+  kw_histogram_add(&store->counters.lease_ttl, store->open.ttl);
+  store->open.ttl = 0;
+}
+
 void kw_write_commit(kw_store *store) {
   store->open.n = 0;
+  store->counters.ops = store->counting;
+  if (store->open.ttl > 0) count_grant(store);
   store->undo.open = 0;
   store->undo.committed = store->undo.n;
 }
@@ -191,6 +201,8 @@ static bool undo_until(kw_store *store, size_t n, kw_commit_group *group, kw_wor
   }
   shrink_undo(undo);
   store->open.n = 0;
+  store->open.ttl = 0;
+  store->counting = store->counters.ops;
   return true;
 }
 

@@ -55,7 +55,9 @@ static void unlink_outlet(kw_outlet *outlet) {
 
 void kw_hub_open_outlet(kw_hub *hub, kw_outlet *outlet, kw_ready *ready, size_t max_bytes,
                         bool with_ids) {
+  hub->metrics.streams += with_ids;
   *outlet = (kw_outlet){.hub = hub,
+                        .totals = &hub->metrics.outlets,
                         .ready = ready,
                         .max_bytes = max_bytes,
                         .with_ids = with_ids,
@@ -77,6 +79,7 @@ static void free_watcher(kw_hub *hub, kw_watcher *watcher) {
   kw_link_remove(&watcher->early);
   kw_account_credit(watcher->outlet->account, size);
   watcher->outlet->watcher_bytes -= size;
+  hub->metrics.watchers[watcher->state]--;
   hub->n--;
   kw_free(watcher);
 }
@@ -104,6 +107,7 @@ static void shut(kw_outlet *outlet) {
   kw_outlet_drop_items(outlet);
   kw_outlet_disarm(outlet);
   unlink_outlet(outlet);
+  outlet->hub->metrics.streams -= outlet->with_ids;
   outlet->hub = NULL;
 }
 
@@ -198,6 +202,7 @@ static bool reserve(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec) {
 /* Adds a watcher to its outlet and to the round of progress; the memory was reserved. */
 static void enroll(kw_hub *hub, kw_outlet *outlet, kw_watcher *watcher) {
   watcher->outlet = outlet;
+  hub->metrics.watchers[watcher->state]++;
   outlet->n_synced += watcher->state == KW_WATCHER_SYNCED;
   if (watcher->begins_later) kw_link_add(&outlet->early, &watcher->early);
   if (outlet->with_ids) {
@@ -238,6 +243,10 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
     kw_watcher_fail_compacted(hub, watcher);
   *result = watcher;
   return KW_OK;
+}
+
+kw_hub_metrics kw_hub_get_metrics(const kw_hub *hub) {
+  return hub->metrics;
 }
 
 bool kw_hub_is_behind(const kw_hub *hub, const kw_watcher *watcher) {

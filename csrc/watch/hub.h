@@ -40,6 +40,12 @@ typedef struct kw_watch_spec {
   bool fragment; /* for the reader: large batches may be split on the wire */
 } kw_watch_spec;
 
+typedef struct kw_hub_metrics {
+  kw_outlet_totals outlets;
+  size_t watchers[KW_WATCHER_STATES]; /* by state */
+  size_t streams;                     /* open outlets with ids */
+} kw_hub_metrics;
+
 /* Returns the default options. The seed is 0: the caller sets it. */
 kw_hub_options kw_hub_defaults(void);
 
@@ -78,6 +84,9 @@ void kw_hub_forget_account(kw_hub *hub, const kw_account *account);
  * KW_ITEM_COMPACTED. Returns KW_OK, KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative
  * start, KW_ERR_TOO_MANY_REQUESTS if the outlet's account gets no more memory, or KW_ERR_NO_MEMORY. */
 int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_watcher **watcher);
+
+/* Returns what the hub counts and holds. O(1). */
+kw_hub_metrics kw_hub_get_metrics(const kw_hub *hub);
 
 /* True if later steps of the hub may have events for a watcher: the watcher lags or is blocked, or synced
  * watchers do not have all visible revisions yet. An empty outlet then does not mean that the watcher has every

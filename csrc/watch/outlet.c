@@ -26,13 +26,20 @@ static size_t own_size(const kw_item *item) {
 /* Subtracts the charge of a removed item. If the next item has the same batch, that item is charged for the batch. */
 static void discharge(kw_outlet *outlet, const kw_item *item, kw_item *next) {
   outlet->bytes -= KW_OUTLET_ITEM_BYTES;
+  outlet->totals->removed += item->n;
   kw_account_credit(outlet->account, own_size(item));
   size_t rest = item->charge - KW_OUTLET_ITEM_BYTES;
   if (next != NULL && next->batch == item->batch) {
     next->charge += rest;
   } else {
     outlet->bytes -= rest;
+    outlet->totals->bytes -= rest;
   }
+}
+
+/* Counts the events of an item that no reader takes. */
+static void count_dropped(kw_outlet *outlet, const kw_item *item) {
+  outlet->totals->dropped += item->n;
 }
 
 /* Doubles the ring buffer, and moves the oldest item to its start. */
@@ -55,6 +62,8 @@ bool kw_outlet_push(kw_outlet *outlet, const kw_item *item) {
   *last = *item;
   last->charge = charge;
   outlet->bytes += charge;
+  outlet->totals->bytes += charge - KW_OUTLET_ITEM_BYTES;
+  outlet->totals->added += item->n;
   kw_account_charge(outlet->account, own_size(item));
   if (item->watcher != NULL) {
     item->watcher->queued++;
@@ -121,6 +130,7 @@ static uint32_t forget(kw_outlet *outlet, const kw_watcher *watcher, kw_item_kin
       continue;
     }
     dropped++;
+    count_dropped(outlet, item);
     discharge(outlet, item, i + 1 < outlet->n ? item_at(outlet, i + 1) : NULL);
     if (item->batch != NULL) kw_batch_release(item->batch);
   }
@@ -145,6 +155,7 @@ void kw_outlet_forget_progress_all(kw_outlet *outlet) {
 void kw_outlet_drop_items(kw_outlet *outlet) {
   kw_item item;
   while (kw_outlet_pop(outlet, &item)) {
+    count_dropped(outlet, &item);
     if (item.batch != NULL) kw_batch_release(item.batch);
   }
   kw_free(outlet->items);

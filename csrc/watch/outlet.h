@@ -33,14 +33,24 @@ typedef struct kw_item {
   kw_watcher *watcher; /* NULL: progress of the whole outlet */
   kw_batch *batch;     /* of EVENTS: a reference, which passes to the item's taker; else NULL */
   uint32_t from;       /* of EVENTS: the first event of the batch that is meant for the watcher */
+  uint32_t n;          /* events that are meant for the watcher */
   int64_t revision;    /* of EVENTS: that of the last event; of CORRUPT: 0 */
   size_t charge;       /* set by the outlet */
 } kw_item;
 
 typedef struct kw_hub kw_hub;
 
+/* What the outlets of a hub have together. Events are counted once for each watcher. */
+typedef struct kw_outlet_totals {
+  uint64_t added;   /* events that were queued since the hub was made, */
+  uint64_t removed; /* and those of them that are no longer queued, */
+  uint64_t dropped; /* and those of these that no reader has taken */
+  size_t bytes;     /* charges of all items for their batches */
+} kw_outlet_totals;
+
 struct kw_outlet {
   kw_hub *hub;                          /* NULL: closed or abandoned */
+  kw_outlet_totals *totals;             /* of the hub */
   kw_outlet *next;                      /* in the hub's list of open, or of abandoned outlets */
   kw_outlet **prev;                     /* the pointer there that points to this outlet */
   void (*on_closed)(kw_outlet *outlet); /* see kw_outlet_abandon */

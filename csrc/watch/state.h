@@ -24,6 +24,7 @@ struct kw_hub {
   kw_outlet *outlets;   /* open outlets */
   kw_outlet *abandoned; /* outlets whose watchers are cancelled in steps */
   size_t n;             /* number of watchers */
+  kw_hub_metrics metrics;
 
   bool is_behind; /* the synced watchers do not have all visible revisions; kw_hub_step continues */
   kw_revision deliver_next; /* if is_behind: where delivery continues, within or after `walk` */

@@ -253,11 +253,13 @@ static kw_delivered stay(kw_watcher *watcher, int64_t rev, kw_delivered why) {
   return why;
 }
 
-static kw_delivered offer(kw_watcher *watcher, kw_batch *batch, uint32_t from, int64_t revision) {
+static kw_delivered offer(kw_watcher *watcher, kw_batch *batch, uint32_t from, uint32_t n,
+                          int64_t revision) {
   kw_item item = {.kind = KW_ITEM_EVENTS,
                   .watcher = watcher,
                   .batch = kw_batch_retain(batch),
                   .from = from,
+                  .n = n,
                   .revision = revision};
   if (kw_outlet_offer(watcher->outlet, &item)) return KW_DELIVERED;
   kw_batch_release(batch);
@@ -274,7 +276,7 @@ static kw_delivered deliver_kept(kw_walk *walk, kw_pending *pending, kw_watcher 
   if (batch != NULL) {
     uint32_t from = first_from(batch, watcher->next_rev);
     if (from == batch->n) return KW_NO_EVENTS;
-    outcome = offer(watcher, batch, from, batch->events[batch->n - 1].revision);
+    outcome = offer(watcher, batch, from, batch->n - from, batch->events[batch->n - 1].revision);
   }
   return outcome == KW_DELIVERED ? outcome : stay(watcher, walk->events[at[0]].revision, outcome);
 }
@@ -285,7 +287,8 @@ static kw_delivered deliver_long(kw_pending *pending, kw_watcher *watcher) {
   if (pending->long_revision < watcher->next_rev) return KW_NO_EVENTS;
   kw_batch *batch = long_batch_for(pending, watcher, &outcome);
   if (batch != NULL && batch->long_n == 0) return KW_NO_EVENTS;
-  if (batch != NULL) outcome = offer(watcher, batch, 0, batch->long_revision);
+  if (batch != NULL)
+    outcome = offer(watcher, batch, 0, (uint32_t)batch->long_n, batch->long_revision);
   return outcome == KW_DELIVERED ? outcome : stay(watcher, pending->long_revision, outcome);
 }
 

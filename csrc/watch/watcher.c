@@ -21,6 +21,12 @@ kw_watcher *kw_watcher_new(const kw_watch_spec *spec, const kw_range *range) {
   return watcher;
 }
 
+static void set_state(kw_hub *hub, kw_watcher *watcher, kw_watcher_state state) {
+  hub->metrics.watchers[watcher->state]--;
+  hub->metrics.watchers[state]++;
+  watcher->state = (uint8_t)state;
+}
+
 /* {====== Places ====== */
 
 /* Removes a synced watcher, which is about to leave the watch group, from the walk. It gets none of the walk's
@@ -59,26 +65,27 @@ void kw_watcher_leave(kw_hub *hub, kw_watcher *watcher) {
       }
       return;
     case KW_WATCHER_BLOCKED: kw_watcher_list_remove(&watcher->outlet->blocked, watcher); return;
-    case KW_WATCHER_FAILED: return;
+    case KW_WATCHER_FAILED:
+    case KW_WATCHER_STATES: return;
   }
 }
 
 void kw_watcher_enter_lagging(kw_hub *hub, kw_watcher *watcher) {
-  watcher->state = KW_WATCHER_LAGGING;
+  set_state(hub, watcher, KW_WATCHER_LAGGING);
   watcher->begins_later = false; /* it has begun */
   kw_watcher_list_add(&hub->lagging, watcher);
   kw_store_want_history(hub->store);
 }
 
 static void enter_blocked(kw_watcher *watcher) {
-  watcher->state = KW_WATCHER_BLOCKED;
+  set_state(watcher->outlet->hub, watcher, KW_WATCHER_BLOCKED);
   watcher->begins_later = false;
   kw_watcher_list_add(&watcher->outlet->blocked, watcher);
   kw_store_want_history(watcher->outlet->hub->store);
 }
 
 void kw_watcher_enter_synced(kw_hub *hub, kw_watcher *watcher) {
-  watcher->state = KW_WATCHER_SYNCED;
+  set_state(hub, watcher, KW_WATCHER_SYNCED);
   if (kw_watch_group_add(hub->synced, watcher)) {
     watcher->outlet->n_synced++;
   } else {
@@ -123,7 +130,7 @@ static bool fail_with(kw_hub *hub, kw_watcher *watcher, kw_item item) {
     kw_watcher_enter_lagging(hub, watcher);
     return false;
   }
-  watcher->state = KW_WATCHER_FAILED;
+  set_state(hub, watcher, KW_WATCHER_FAILED);
   kw_ready_add(watcher->outlet);
   return true;
 }

@@ -34,7 +34,8 @@ typedef enum kw_watcher_state {
   KW_WATCHER_LAGGING,
   KW_WATCHER_SYNCED,
   KW_WATCHER_BLOCKED,
-  KW_WATCHER_FAILED
+  KW_WATCHER_FAILED,
+  KW_WATCHER_STATES
 } kw_watcher_state;
 
 #define KW_NEEDS_ALL UINT32_MAX /* the outlet has to be empty */

@@ -15,6 +15,7 @@ void kw_hub_set_long_bytes(kw_hub *hub, size_t bytes) {
 /* How many watchers there are in each place. */
 typedef struct census {
   size_t n, synced, lagging, chosen;
+  kw_hub_metrics metrics;
 } census;
 
 /* Counts the watchers of an outlet, and checks that each is in the place that its state says, and in no other. */
@@ -33,11 +34,24 @@ static const char *check_outlet(const kw_outlet *outlet, int64_t rev, census *al
     all->chosen += is_chosen;
     blocked -= w->state == KW_WATCHER_BLOCKED;
     queued += w->queued;
+    all->metrics.watchers[w->state]++;
   }
+  kw_outlet_add_totals(outlet, &all->metrics.outlets);
   if (blocked != 0) return "the blocked watchers of an outlet are wrong";
   if (outlet->n_synced != all->synced - synced) return "the synced watchers of an outlet are wrong";
   if (queued + outlet->progress_all != outlet->n) return "the items of an outlet are wrong";
   return kw_outlet_check(outlet);
+}
+
+/* True if the metrics are those of all outlets. */
+static bool is_counted(const kw_hub *hub, const kw_hub_metrics *counted) {
+  const kw_outlet_totals *totals = &hub->metrics.outlets;
+  size_t streams = 0;
+  for (const kw_outlet *o = hub->outlets; o != NULL; o = o->next) streams += o->with_ids;
+  return memcmp(hub->metrics.watchers, counted->watchers, sizeof counted->watchers) == 0 &&
+         totals->bytes == counted->outlets.bytes &&
+         totals->added - totals->removed == counted->outlets.added &&
+         hub->metrics.streams == streams;
 }
 
 const char *kw_hub_check(const kw_hub *hub) {
@@ -65,5 +79,6 @@ const char *kw_hub_check(const kw_hub *hub) {
     return "the next watcher is of another range";
   if (hub->is_behind && hub->deliver_next.main > kw_store_revision(hub->store))
     return "the hub is behind, and all is delivered";
+  if (!is_counted(hub, &all.metrics)) return "the metrics of the hub are wrong";
   return all.n == hub->n ? NULL : "the number of watchers is wrong";
 }

@@ -3,6 +3,11 @@
 
 #include "probe/checks.h"
 
+void kw_outlet_add_totals(const kw_outlet *outlet, kw_outlet_totals *totals) {
+  totals->bytes += outlet->bytes - outlet->n * KW_OUTLET_ITEM_BYTES;
+  for (size_t i = 0; i < outlet->n; i++) totals->added += item_at(outlet, i)->n;
+}
+
 const char *kw_outlet_check(const kw_outlet *outlet) {
   size_t bytes = 0, progress_all = 0;
   for (size_t i = 0; i < outlet->n; i++) {
