@@ -37,7 +37,8 @@ static kw_call_kind kind_of(lua_State *L, int arg) {
 static int l_mount(lua_State *L) {
   kw_server *server = check_open(L);
   size_t max_request = lua_isnoneornil(L, 5) ? 0 : (size_t)kw_bind_check_int(L, 5, 0);
-  if (!kw_call_mount(server, kw_bind_check_bytes(L, 2), kind_of(L, 3), max_request))
+  const char *path = (const char *)kw_bind_check_bytes(L, 2).data; /* Lua's strings end with a 0 */
+  if (!kw_call_mount(server, path, kind_of(L, 3), max_request))
     return luaL_error(L, "not enough memory");
   return 0;
 }

@@ -7,6 +7,7 @@
 #include "bind/lua_call.h"
 #include "bind/lua_client.h"
 #include "bind/lua_error.h"
+#include "bind/lua_metrics.h"
 #include "bind/lua_notes.h"
 #include "bind/lua_options.h"
 #include "bind/lua_peer.h"
@@ -78,6 +79,7 @@ typedef struct serve_fields {
   int64_t max_concurrent_streams;
   int64_t max_queued;
   int64_t quota_connection_bytes;
+  bool measures_handling;
   kw_seconds handshake_timeout;
   kw_seconds keepalive_min_time;
   kw_seconds keepalive_interval;
@@ -99,6 +101,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
                                    SERVE_OPTION(max_concurrent_streams, COUNT),
                                    SERVE_OPTION(max_queued, COUNT),
                                    SERVE_OPTION(quota_connection_bytes, COUNT),
+                                   SERVE_OPTION(measures_handling, BOOL),
                                    SERVE_OPTION(handshake_timeout, SECONDS),
                                    SERVE_OPTION(keepalive_min_time, SECONDS),
                                    SERVE_OPTION(keepalive_interval, SECONDS),
@@ -115,6 +118,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
   options.cluster_id = fields.cluster_id;
   options.member_id = fields.member_id;
   options.raft_term = (uint64_t)fields.raft_term;
+  options.measures_handling = fields.measures_handling;
   options.connection_quota = (size_t)fields.quota_connection_bytes;
   if (fields.max_concurrent_streams < options.session.max_streams)
     options.session.max_streams = (uint32_t)fields.max_concurrent_streams;
@@ -307,6 +311,7 @@ void kw_bind_push_serve(lua_State *L) {
   lua_getfield(L, -1, "__index");
   kw_bind_add_calls(L);
   kw_bind_add_notes(L);
+  kw_bind_add_metrics(L);
   lua_pop(L, 2);
   kw_add_class(L, PEER_NAME, peer_meta, peer_methods);
   kw_publish(L, KW_ENGINE_KEY, &engine, sizeof engine);

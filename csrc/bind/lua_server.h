@@ -5,8 +5,8 @@
  *   core.serve(store, options) -> server
  *                                     nil and an error if memory is short. options: cluster_id, member_id, raft_term,
  *                                     max_concurrent_streams; max_queued, quota_connection_bytes in bytes;
- *                                     handshake_timeout, keepalive_min_time, keepalive_interval,
- *                                     keepalive_timeout in seconds
+ *                                     measures_handling: see lua_metrics.h; handshake_timeout,
+ *                                     keepalive_min_time, keepalive_interval, keepalive_timeout in seconds
  *   server:drain(seconds, now)        takes no new connections and streams; calls have `seconds` to end, 5 if absent.
  *                                     `now` is in seconds, here and below; CLOCK_MONOTONIC if absent
  *   server:connections() -> count     server:held() -> bytes that all connections hold
@@ -24,7 +24,7 @@
  *   peer:deadline() -> seconds        when step is due; nothing: never
  *   peer:step(now)   peer:close()
  *
- * lua_call.h and lua_notes.h have the other methods of a server.
+ * lua_call.h, lua_notes.h and lua_metrics.h have the other methods of a server.
  */
 #ifndef KW_BIND_LUA_SERVER_H
 #define KW_BIND_LUA_SERVER_H

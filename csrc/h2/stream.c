@@ -123,12 +123,18 @@ static void note_sent(kw_stream *stream, size_t n) {
     kw_stream_wait_for(stream, KW_WAIT_TURN);
 }
 
-void kw_stream_count(kw_stream *stream) {
+/* Counts the bytes that were added to the answers. Returns their number. */
+static inline size_t count(kw_stream *stream) {
   const kw_session *session = stream->session;
   size_t added = stream->out.len - stream->counted;
   stream->counted = stream->out.len;
   if (!session->is_pulling && !session->options.is_client && !stream->is_paced)
     set_queued(stream, stream->queued + added);
+  return added;
+}
+
+void kw_stream_count(kw_stream *stream) {
+  stream->begun_bytes += count(stream);
 }
 
 /* Freeing many bytes takes long, so the owner frees them in several turns. */
@@ -145,6 +151,8 @@ void kw_stream_forget(kw_stream *stream) {
   set_queued(stream, 0);
   set_sendable(stream, 0);
   stream->counted = 0;
+  stream->begun = 0;
+  stream->begun_bytes = 0;
   discard(stream);
 }
 
@@ -273,7 +281,9 @@ void kw_stream_wake(kw_stream *stream) {
 
 uint8_t *kw_stream_begin(kw_stream *stream, size_t len) {
   uint8_t *to = kw_chain_reserve(&stream->out, KW_GRPC_PREFIX + len);
-  return to == NULL ? NULL : kw_grpc_put_prefix(to, len);
+  if (to == NULL) return NULL;
+  stream->begun++;
+  return kw_grpc_put_prefix(to, len);
 }
 
 void kw_stream_commit(kw_stream *stream, size_t len) {
@@ -284,11 +294,18 @@ void kw_stream_commit(kw_stream *stream, size_t len) {
 bool kw_stream_begin_parts(kw_stream *stream, size_t len) {
   uint8_t prefix[KW_GRPC_PREFIX];
   kw_grpc_put_prefix(prefix, len);
+  stream->begun++;
   return kw_chain_add(&stream->out, kw_slice_of(prefix, sizeof prefix));
 }
 
 void kw_stream_sent(kw_stream *stream) {
-  kw_stream_count(stream);
+  size_t added = count(stream);
+  if (stream->sent != NULL) {
+    stream->sent->messages += stream->begun;
+    stream->sent->bytes += stream->begun_bytes + added;
+  }
+  stream->begun = 0;
+  stream->begun_bytes = 0;
   kw_stream_wake(stream);
   if (stream->queued == 0 || stream->is_reset) return;
   kw_stream_note_window(stream);

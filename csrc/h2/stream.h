@@ -34,6 +34,12 @@
 typedef struct kw_session kw_session;
 typedef struct kw_stream kw_stream;
 
+/* The messages that streams have sent, and their bytes, with the prefix of each. */
+typedef struct kw_sent {
+  uint64_t messages;
+  uint64_t bytes;
+} kw_sent;
+
 /* Condition for the delivery of more input of a stream. Until then the input waits, see input.h. */
 typedef enum kw_stream_wait {
   KW_WAIT_NOTHING,
@@ -89,9 +95,11 @@ struct kw_stream {
   size_t uncredited;         /* DATA bytes that no WINDOW_UPDATE of the stream has returned yet */
   kw_blob *unary_message;    /* message of a unary call that waits for the half-close; or NULL */
 
-  kw_chain out;    /* gRPC frames to be sent as DATA */
-  size_t counted;  /* bytes of `out` that kw_stream_count has counted */
-  size_t queued;   /* bytes of `out` that are answers */
+  kw_chain out;       /* gRPC frames to be sent as DATA */
+  size_t counted;     /* bytes of `out` that kw_stream_count has counted */
+  size_t begun;       /* messages that were begun, and that `sent` does not count yet */
+  size_t begun_bytes; /* bytes of these messages that kw_stream_count has counted */
+  size_t queued;      /* bytes of `out` that are answers */
   size_t sendable; /* the part of `queued` that the window has space for, up to max_stream_queued */
   int64_t waiting_since; /* when the stall time of the answers began, or the call was deferred */
   size_t sent_while_waiting; /* bytes sent since then */
@@ -104,6 +112,8 @@ struct kw_stream {
   /* For the owner. A client uses only `owner`. The session initializes `undurable_link`, and removes it from its
    * list when the stream is freed. */
   const void *method;     /* server: the kw_method of the call; NULL if it has none */
+  kw_sent *sent;          /* server: counts what the stream sends; or NULL */
+  int64_t opened_at;      /* server: when the call has begun, if `sent` is set */
   void *owner;            /* the state of the method, or of the client, for the call */
   void *proceeded_call;   /* server: a call that Lua let proceed, see rpc/call.c; or NULL */
   kw_link undurable_link; /* server: in the list of streams whose answers are not durable yet */

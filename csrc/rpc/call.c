@@ -165,31 +165,19 @@ static void on_close(kw_server *server, kw_stream *stream) {
   }
 }
 
-bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind, size_t max_request) {
-  kw_method *method = kw_alloc(sizeof *method + path.len + 1);
-  if (method == NULL) return false;
-  char *name = (char *)(method + 1);
-  memcpy(name, path.data, path.len);
-  name[path.len] = 0;
-  *method = (kw_method){.path = name,
-                        .max_request = max_request,
-                        .is_unary = kind == KW_CALL_UNARY,
-                        .takes_one = kind == KW_CALL_OF_ONE,
-                        .on_open = on_open,
-                        .on_request = on_request,
-                        .on_half_close = on_half_close,
-                        .on_pull = on_pull,
-                        .on_timeout = on_close,
-                        .on_drain = kw_service_stop,
-                        .on_close = on_close};
-  if (kw_reserve(&server->mounted, &server->cap_mounted, server->n_mounted + 1,
-                 sizeof *server->mounted) &&
-      kw_method_add(server, method)) {
-    server->mounted[server->n_mounted++] = method;
-    return true;
-  }
-  kw_free(method);
-  return false;
+bool kw_call_mount(kw_server *server, const char *path, kw_call_kind kind, size_t max_request) {
+  kw_method method = {.path = path,
+                      .max_request = max_request,
+                      .is_unary = kind == KW_CALL_UNARY,
+                      .takes_one = kind == KW_CALL_OF_ONE,
+                      .on_open = on_open,
+                      .on_request = on_request,
+                      .on_half_close = on_half_close,
+                      .on_pull = on_pull,
+                      .on_timeout = on_close,
+                      .on_drain = kw_service_stop,
+                      .on_close = on_close};
+  return kw_method_add(server, &method);
 }
 
 bool kw_call_next_method(const kw_server *server, size_t *at, const char **path,

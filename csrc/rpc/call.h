@@ -52,7 +52,7 @@ typedef enum kw_call_kind {
 
 /* Mounts a method that Lua answers. The path is copied. `max_request` is the limit of each request in bytes; 0: the
  * default, see kw_method_begin. The method replaces one of the same path. Returns false if memory is short. */
-bool kw_call_mount(kw_server *server, kw_slice path, kw_call_kind kind, size_t max_request);
+bool kw_call_mount(kw_server *server, const char *path, kw_call_kind kind, size_t max_request);
 
 /* Finds the next method of the server, in no particular order; *at begins as 0. *request is the name of the request's
  * message, or "" for a mounted method. The strings live as long as the server. Returns false after the last method. */

@@ -9,6 +9,7 @@ bool kw_long_answer_begin(const kw_server *server, kw_long_answer *answer, int64
   kw_chain *out = &answer->stream->out;
   size_t head = kw_service_header_size(server, revision);
   answer->before = out->len;
+  answer->stream->begun++;
   answer->prefix = kw_chain_reserve(out, KW_GRPC_PREFIX + head);
   if (answer->prefix == NULL) return false;
   kw_service_put_header(server, revision, answer->prefix + KW_GRPC_PREFIX);

@@ -4,6 +4,7 @@
 #include "rpc/method.h"
 
 #include "base/hash.h"
+#include "base/mem.h"
 #include "model/error.h"
 
 /* Peers look methods up, but do not add any, so the hash needs no seed. If two paths had the same hash, only the second
@@ -16,9 +17,38 @@ static kw_slice path_of(const kw_method *method) {
   return kw_slice_of(method->path, strlen(method->path));
 }
 
+/* A method, its counters, and its path. */
+typedef struct own_method {
+  kw_method method;
+  kw_method_counters counters;
+  char path[];
+} own_method;
+
+/* etcd's buckets, in milliseconds. */
+static const kw_buckets handling = {
+    .unit = 1e-3, .n = 11, .bounds = {5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000}};
+
+static own_method *copy_method(const kw_server *server, const kw_method *method) {
+  size_t len = strlen(method->path) + 1;
+  own_method *own = kw_alloc_zeroed(sizeof *own + len);
+  if (own == NULL) return NULL;
+  own->method = *method;
+  own->method.path = memcpy(own->path, method->path, len);
+  own->method.counters = &own->counters;
+  if (server->options.measures_handling) own->counters.seconds.buckets = &handling;
+  return own;
+}
+
 bool kw_method_add(kw_server *server, const kw_method *method) {
-  if (!kw_map_reserve(&server->methods)) return false;
-  kw_map_put(&server->methods, hash(path_of(method)), (void *)method);
+  if (!kw_map_reserve(&server->methods) ||
+      !kw_reserve(&server->own, &server->cap_own, server->n_own + 1, sizeof *server->own))
+    return false;
+  own_method *own = copy_method(server, method);
+  if (own == NULL) return false;
+  const kw_method *before = kw_method_find(server, path_of(method));
+  if (before != NULL) own->method.counters = before->counters;
+  server->own[server->n_own++] = &own->method;
+  kw_map_put(&server->methods, hash(path_of(method)), &own->method);
   return true;
 }
 
@@ -51,6 +81,21 @@ static bool has_only_numbers(const kw_message *message) {
     if (message->fields[i].is_repeated || !kw_field_is_number(&message->fields[i])) return false;
   }
   return true;
+}
+
+void kw_method_count(const kw_server *server, const kw_method *method, kw_stream *stream) {
+  method->counters->started++;
+  stream->sent = &method->counters->sent;
+  stream->opened_at = server->now;
+}
+
+void kw_method_count_end(const kw_server *server, const kw_stream *stream) {
+  if (stream->sent == NULL) return;
+  kw_method_counters *counters = KW_CONTAINER_OF(stream->sent, kw_method_counters, sent);
+  unsigned status = stream->has_status ? stream->status : KW_GRPC_CANCELLED;
+  counters->handled[status < KW_GRPC_CODES ? status : KW_GRPC_UNKNOWN]++;
+  if (counters->seconds.buckets != NULL)
+    kw_histogram_add(&counters->seconds, server->now - stream->opened_at);
 }
 
 void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method) {

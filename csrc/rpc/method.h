@@ -9,12 +9,18 @@
 
 #define KW_NUMBERS_REQUEST 4096 /* bytes; there is room for fields that only newer clients know */
 
-/* Adds a method, which must outlive the server; it replaces a method of the same path. Returns false if memory is
- * short. */
+/* Adds a method, which is copied with its path. Replaces a method of the same path, whose counters remain. Returns
+ * false if memory is short. */
 bool kw_method_add(kw_server *server, const kw_method *method);
 
 /* Returns the method of a path, in the form of a request: "/package.Service/Method". NULL if there is none. */
 const kw_method *kw_method_find(const kw_server *server, kw_slice path);
+
+/* Counts a call that begins. */
+void kw_method_count(const kw_server *server, const kw_method *method, kw_stream *stream);
+
+/* Counts a call whose stream is closed, if kw_method_count has counted that it begins. */
+void kw_method_count_end(const kw_server *server, const kw_stream *stream);
 
 /* Begins a call of a method. A larger request than the method takes is refused when its length has arrived, with gRPC's
  * text. The limit is method->max_request; or by default the session's max_message, but KW_NUMBERS_REQUEST for a method

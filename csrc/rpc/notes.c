@@ -123,6 +123,7 @@ void kw_notes_rejected(kw_server *server, const char *remote, const char *why) {
 }
 
 void kw_notes_lack(kw_server *server, const char *why) {
+  server->counters.lacks++;
   if (reserve(server, KW_FEW_NOTES)) add_why(server, KW_NOTE_LACK, "", why);
 }
 

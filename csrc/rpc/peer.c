@@ -15,11 +15,14 @@ static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
   kw_peer *peer = ctx;
   const kw_method *method = kw_method_find(peer->server, path);
   if (peer->server->takes_notes) kw_notes_open(peer->server, stream, path);
+  if (method != NULL) kw_method_count(peer->server, method, stream);
   if (!kw_account_ask(kw_session_account(stream->session), 0)) {
+    peer->server->counters.over_memory++;
     kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
     return;
   }
   if (method == NULL) {
+    peer->server->counters.unknown++;
     kw_method_refuse(peer->server, stream, path);
     return;
   }
@@ -29,6 +32,7 @@ static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
 
 static void on_refused(kw_stream *stream, kw_slice path, void *ctx) {
   kw_server *server = ((kw_peer *)ctx)->server;
+  server->counters.not_grpc++;
   if (server->takes_notes) kw_notes_open(server, stream, path);
 }
 
@@ -37,6 +41,8 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
   kw_server *server = peer->server;
   const kw_method *method = stream->method;
   peer->last_progress = server->now;
+  method->counters->received++;
+  method->counters->received_bytes += bytes.len;
   if (server->takes_notes) kw_notes_arrived(server, stream);
   if (method->request == NULL) {
     method->on_request(server, stream, &bytes);
@@ -88,6 +94,7 @@ static void on_close(kw_stream *stream, void *ctx) {
   kw_server *server = ((kw_peer *)ctx)->server;
   const kw_method *method = stream->method;
   if (method != NULL && method->on_close != NULL) method->on_close(server, stream);
+  kw_method_count_end(server, stream);
   kw_call_end_intercepted(server, stream);
   if (server->takes_notes) kw_notes_close(ctx, stream);
 }
@@ -118,6 +125,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   peer->last_progress = now;
   kw_link_add(&server->peers, &peer->link);
   server->n_peers++;
+  server->counters.accepted++;
   if (server->takes_notes) kw_notes_accepted(server, peer->driver.hooks.remote);
   kw_driver_set_deadline(&peer->driver, peer->session);
   return peer;
@@ -152,6 +160,7 @@ static void detach_as(kw_peer *peer, const char *text, bool is_rejected) {
   peer->left = *out;
   *out = (kw_chain){0};
   kw_session_free(peer->session);
+  server->counters.rejected += is_rejected;
   note_end(server, peer, text, is_rejected);
   kw_link_remove(&peer->link);
   server->n_peers--;
@@ -181,6 +190,7 @@ void kw_peer_identify(kw_peer *peer, const char *common_name) {
 }
 
 void kw_peer_cut(kw_peer *peer) {
+  peer->server->counters.cut++;
   detach(peer, "the connections of the server hold too much memory, and this one holds the most");
   kw_chain_drop(&peer->left);
 }

@@ -75,8 +75,8 @@ void kw_server_free(kw_server *server) {
   int status;
   while (kw_call_next_news(server, &news, &status) != 0)
     continue; /* frees the calls that have ended together with their peers */
-  for (size_t i = 0; i < server->n_mounted; i++) kw_free(server->mounted[i]);
-  kw_free(server->mounted);
+  for (size_t i = 0; i < server->n_own; i++) kw_free(server->own[i]);
+  kw_free(server->own);
   kw_free(server->compactions);
   kw_map_drop(&server->methods);
   kw_map_drop(&server->calls);
@@ -170,6 +170,23 @@ void kw_server_drain(kw_server *server, int64_t ms, int64_t now) {
   server->is_draining = true;
   for (kw_link *link = server->peers.next; link != &server->peers; link = link->next)
     kw_peer_drain(kw_peer_at(link), ms, now);
+}
+
+const kw_server_counters *kw_server_get_counters(const kw_server *server) {
+  return &server->counters;
+}
+
+size_t kw_server_get_methods(const kw_server *server, kw_method_metrics *to, size_t max) {
+  const kw_method *method;
+  size_t at = 0, n = 0;
+  for (; (method = kw_map_next(&server->methods, &at)) != NULL; n++) {
+    if (n < max)
+      to[n] = (kw_method_metrics){.path = method->path,
+                                  .is_unary = method->is_unary,
+                                  .takes_one = method->takes_one,
+                                  .counters = *method->counters};
+  }
+  return n;
 }
 
 size_t kw_server_count(const kw_server *server) {

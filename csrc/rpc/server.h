@@ -7,6 +7,7 @@
 #define KW_RPC_SERVER_H
 
 #include "face/engine.h"
+#include "base/histogram.h"
 #include "h2/session.h"
 #include "watch/hub.h"
 
@@ -34,11 +35,43 @@ typedef struct kw_server_options {
   size_t connection_quota; /* limit of the memory of all connections together, in bytes */
   const kw_ready *others;  /* ready list of the store's owner: work for Lua; or NULL */
   const int64_t *clock;    /* time of a store whose time is moved by hand; or NULL */
+  bool measures_handling;  /* each method has a histogram of the time that its calls take */
   const bool *is_busy;     /* true while the store's owner is in the middle of a call; or NULL */
 
   /* `session.budget` and `session.settings` are not used: the server has its own. */
   kw_session_options session;
 } kw_server_options;
+
+/* What a server counts for metrics, besides the counters of each method. */
+typedef struct kw_server_counters {
+  uint64_t accepted;    /* connections */
+  uint64_t rejected;    /* connections that have ended before they spoke HTTP/2 */
+  uint64_t cut;         /* connections that were disconnected since they held too much memory */
+  uint64_t lacks;       /* failed attempts of the driver to accept connections */
+  uint64_t not_grpc;    /* refused requests that were no calls of gRPC */
+  uint64_t unknown;     /* refused calls of methods that do not exist */
+  uint64_t over_memory; /* refused calls of connections that held too much memory */
+} kw_server_counters;
+
+#define KW_GRPC_CODES 17 /* statuses of gRPC: 0 to 16 */
+
+/* The calls of a method. A call that has begun is handled when its stream is closed. */
+typedef struct kw_method_counters {
+  uint64_t started;
+  uint64_t handled[KW_GRPC_CODES]; /* by status; CANCELLED: it had got none */
+  uint64_t received;               /* messages */
+  uint64_t received_bytes;         /* of these, without their prefixes */
+  kw_sent sent;
+  kw_histogram seconds; /* from its beginning until it was handled, in milliseconds; without
+                           measures_handling all zero */
+} kw_method_counters;
+
+typedef struct kw_method_metrics {
+  const char *path; /* "/package.Service/Method"; lives as long as the server */
+  bool is_unary;
+  bool takes_one; /* not unary, but of one request */
+  kw_method_counters counters;
+} kw_method_metrics;
 
 /* Returns the default options. */
 kw_server_options kw_server_defaults(void);
@@ -67,6 +100,12 @@ void kw_server_drain(kw_server *server, int64_t ms, int64_t now);
 /* Returns the number of the oldest request that waits for the end of a long write, see kw_store_take_number; or 0.
  * In the child after a fork no request waits: it would never be delivered. */
 uint64_t kw_server_first_request(const kw_server *server);
+
+/* Returns the counters of a server, valid until it is freed. */
+const kw_server_counters *kw_server_get_counters(const kw_server *server);
+
+/* Copies the metrics of the first `max` methods, in no order. Returns the number of all methods. */
+size_t kw_server_get_methods(const kw_server *server, kw_method_metrics *to, size_t max);
 
 /* Returns the number of connections. */
 size_t kw_server_count(const kw_server *server);

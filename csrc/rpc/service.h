@@ -17,6 +17,7 @@ typedef struct kw_method kw_method;
  * done. on_request must be set. */
 struct kw_method {
   const char *path;
+  kw_method_counters *counters; /* of a server's own method; NULL in the tables below */
   const kw_message *request; /* how requests are decoded; NULL: they are kw_slices of the bytes */
   size_t max_request;        /* limit of a request in bytes, see kw_method_begin; 0: the default */
   bool is_unary;
@@ -67,10 +68,11 @@ struct kw_server {
   uint8_t ids[24];  /* cluster and member id, encoded for every header */
   size_t n_ids;
 
-  kw_map methods;      /* by the hash of the path */
-  kw_method **mounted; /* methods that Lua answers */
-  size_t n_mounted;
-  size_t cap_mounted;
+  kw_map methods;  /* by the hash of the path */
+  kw_method **own; /* all methods: also those that were replaced, since calls may still use them */
+  size_t n_own;
+  size_t cap_own;
+  kw_server_counters counters;
 
   kw_link peers;
   size_t n_peers;

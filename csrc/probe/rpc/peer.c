@@ -10,7 +10,7 @@ const char *kw_peer_fault(const kw_peer *peer) {
   size_t charge = kw_session_charge(peer->session);
   while ((stream = kw_session_next(peer->session, stream)) != NULL) {
     const kw_method *method = stream->method;
-    has_watch = has_watch || (method != NULL && method == kw_watch_methods);
+    has_watch = has_watch || (method != NULL && method->on_pull == kw_watch_methods->on_pull);
     charge += kw_call_charge(stream) + kw_range_answer_charge(stream) +
               kw_lease_answer_charge(stream) + kw_write_queue_charge(stream);
   }
