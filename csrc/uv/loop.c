@@ -197,14 +197,31 @@ static int64_t time_left(kw_loop *loop, int64_t deadline) {
   return deadline <= now ? 0 : deadline - now;
 }
 
+static const kw_buckets turns = {
+    .unit = 1e-3,
+    .n = 14,
+    .bounds = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}};
+
+/* Called before a wait: counts the time since the last wait. libuv's time is that of the end of its last wait, and is
+ * read before a wait anyway, so this costs no system call. */
+static void end_turn(kw_loop *loop) {
+  uv_update_time(&loop->uv);
+  if (loop->woke_at == 0) return;
+  uint64_t ms = uv_now(&loop->uv) - loop->woke_at;
+  loop->woke_at = 0;
+  if (ms > loop->longest_ms) loop->longest_ms = ms;
+  kw_histogram_add(&loop->turns, (int64_t)ms);
+}
+
 /* libuv does not wait if no handle is active, so the timer is always active. */
 static void iterate(kw_loop *loop, int64_t ms) {
   loop->is_wait_over = false;
-  uv_update_time(&loop->uv);
+  end_turn(loop);
   loop->has_changed_events = false;
   if (ms > 0) uv_timer_start(&loop->wait_timer, on_wait_over, (uint64_t)ms, 0);
   uv_run(&loop->uv, ms > 0 ? UV_RUN_ONCE : UV_RUN_NOWAIT);
   uv_timer_stop(&loop->wait_timer);
+  loop->woke_at = uv_now(&loop->uv);
 }
 
 /* Like `iterate`, but the wait also ends when a signal handler has made the interrupt due. libuv resumes its wait after
@@ -215,6 +232,7 @@ static void iterate_interruptibly(kw_loop *loop, int64_t ms, kw_interrupt interr
   struct pollfd backend = {.fd = uv_backend_fd(&loop->uv), .events = POLLIN};
   struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
   sigset_t all, before;
+  end_turn(loop);
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   if (!interrupt.is_due(interrupt.ctx)) ppoll(&backend, 1, ms == KW_NEVER ? NULL : &wait, &before);
@@ -258,6 +276,7 @@ int kw_loop_fd(const kw_loop *loop) {
 
 int64_t kw_loop_timeout(kw_loop *loop) {
   if (loop->has_changed_events) return 0;
+  end_turn(loop); /* the host waits */
   loop->is_now_stale = true;
   step_servers(loop);
   return next_deadline(loop) == KW_NEVER ? -1 : time_left(loop, KW_NEVER);
@@ -315,6 +334,7 @@ int kw_loop_open(kw_loop **result) {
   kw_link_init(&loop->decrypting);
   kw_signals_init(&loop->signals);
   loop->pid = kw_process_id();
+  loop->turns.buckets = &turns;
   loop->is_now_stale = true;
   *result = loop;
   return 0;

@@ -21,6 +21,7 @@
 
 #include "base/common.h"
 #include "base/heap.h"
+#include "base/histogram.h"
 #include "base/link.h"
 #include "face/engine.h"
 #include "uv/signals.h"
@@ -48,6 +49,10 @@ typedef struct kw_loop {
   uv_timer_t wait_timer;   /* ends the wait of an iteration */
   bool has_changed_events; /* libuv's handles have; the next iteration registers the changes */
   bool is_wait_over;       /* wait_timer has ended the last wait */
+
+  uint64_t woke_at;    /* when the last wait has ended, in milliseconds of libuv; 0: unknown */
+  uint64_t longest_ms; /* between two waits */
+  kw_histogram turns;  /* the times between two waits, in milliseconds */
 
   int64_t now;        /* milliseconds of CLOCK_MONOTONIC */
   bool is_now_stale;  /* the loop may have waited since `now` was read */

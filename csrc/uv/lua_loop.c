@@ -115,6 +115,42 @@ static int l_connections(lua_State *L) {
   return 1;
 }
 
+static void set_number(lua_State *L, const char *name, double value) {
+  lua_pushnumber(L, value);
+  lua_setfield(L, -2, name);
+}
+
+/* Pushes a histogram: { sum =, count =, bounds = {}, counts = {} }; counts[i] is the number of values up to
+ * bounds[i]. */
+static void push_histogram(lua_State *L, const kw_histogram *histogram) {
+  const kw_buckets *buckets = histogram->buckets;
+  double count = 0;
+  lua_createtable(L, 0, 4);
+  lua_newtable(L);
+  lua_newtable(L);
+  for (size_t i = 0; i < buckets->n; i++) {
+    count += (double)histogram->counts[i];
+    lua_pushnumber(L, (double)buckets->bounds[i] * buckets->unit);
+    lua_rawseti(L, -3, (int)i + 1);
+    lua_pushnumber(L, count);
+    lua_rawseti(L, -2, (int)i + 1);
+  }
+  lua_setfield(L, -3, "counts");
+  lua_setfield(L, -2, "bounds");
+  set_number(L, "count", count + (double)histogram->counts[buckets->n]);
+  set_number(L, "sum", histogram->sum * buckets->unit);
+}
+
+/* loop:turns(): a histogram of the times between two waits, in seconds, and the longest of them. */
+static int l_turns(lua_State *L) {
+  const kw_loop *loop = kw_uv_check_loop(L);
+  kw_histogram turns = loop->turns; /* copies: finalizers may close the loop */
+  double longest = (double)loop->longest_ms / 1000;
+  push_histogram(L, &turns);
+  lua_pushnumber(L, longest);
+  return 2;
+}
+
 static kw_loop **leaving; /* object of the loop that is closed before this process forks; or NULL */
 static pid_t leaving_pid; /* id of the process */
 
@@ -162,6 +198,7 @@ static const luaL_Reg loop_methods[] = {{"turn", l_turn},
                                         {"flush", l_flush},
                                         {"is_awaiting", l_is_awaiting},
                                         {"connections", l_connections},
+                                        {"turns", l_turns},
                                         {"leave_at_fork", l_leave_at_fork},
                                         {"close", l_close},
                                         {NULL, NULL}};

@@ -2,7 +2,9 @@
  *
  * lua_process: clocks and limits of the process.
  */
+#include <dirent.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include "base/process.h"
 #include "uv/binding.h"
@@ -44,12 +46,48 @@ static int l_raise_limit(lua_State *L) {
   return 1;
 }
 
+#define DESCRIPTORS "/proc/self/fd" /* a directory with an entry for each open descriptor */
+#define MAX_ENTRIES 4096            /* that are read: more would take milliseconds */
+
+/* Counts the open descriptors by reading the directory. Returns 0 if there are too many. */
+static long read_descriptors(void) {
+  long n = -3; /* "." and "..", and the descriptor of the directory */
+  DIR *directory = opendir(DESCRIPTORS);
+  if (directory == NULL) return 0;
+  while (n < MAX_ENTRIES && readdir(directory) != NULL) n++;
+  closedir(directory);
+  return n < MAX_ENTRIES ? n : 0;
+}
+
+/* Returns the number of open descriptors, or 0 if it is unknown. From Linux 6.2 on it is the size of the directory. */
+static long count_descriptors(void) {
+  struct stat info;
+  bool is_known = stat(DESCRIPTORS, &info) == 0 && info.st_size > 0;
+  return is_known ? (long)info.st_size : read_descriptors();
+}
+
+/* descriptors(): the number of open descriptors, and their limit; each is false if it is unknown, or if there is
+ * none. */
+static int l_descriptors(lua_State *L) {
+  const long n = count_descriptors();
+  struct rlimit limit;
+  bool has_limit = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  lua_pushboolean(L, false);
+  lua_pushboolean(L, false);
+  if (n > 0) lua_pushinteger(L, (lua_Integer)n);
+  if (n > 0) lua_replace(L, -3);
+  if (has_limit) lua_pushnumber(L, (lua_Number)limit.rlim_cur);
+  if (has_limit) lua_replace(L, -2);
+  return 2;
+}
+
 void kw_uv_add_process(lua_State *L) {
   static const luaL_Reg functions[] = {{"now", l_now},
                                        {"time", l_time},
                                        {"pid", l_pid},
                                        {"hostname", l_hostname},
                                        {"raise_limit", l_raise_limit},
+                                       {"descriptors", l_descriptors},
                                        {NULL, NULL}};
   luaL_setfuncs(L, functions, 0);
 }

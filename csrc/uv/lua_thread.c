@@ -104,6 +104,31 @@ static int l_stop(lua_State *L) {
   return 0;
 }
 
+/* thread:ask(): asks the thread for an answer. Returns the number of the question. */
+static int l_ask(lua_State *L) {
+  lua_pushnumber(L, (lua_Number)kw_thread_ask(check_here(L)));
+  return 1;
+}
+
+/* thread:answer(number, seconds): waits until the thread has answered a question, and returns the text; nil after the
+ * timeout, or if the thread has ended. A later answer may be longer than the memory that was made for the first one. */
+static int l_answer(lua_State *L) {
+  uint64_t question = (uint64_t)luaL_checknumber(L, 2);
+  int64_t ms = (int64_t)ceil(luaL_checknumber(L, 3) * 1000);
+  size_t len, room = 0;
+  char *copy = NULL;
+  while (kw_thread_wait_answer(check_here(L), question, ms, copy, room, &len)) {
+    if (len <= room) {
+      lua_pushlstring(L, copy, len);
+      return 1;
+    }
+    room = len;
+    copy = lua_newuserdatauv(L, room, 0);
+    lua_replace(L, 2);
+  }
+  return 0;
+}
+
 static kw_slice failure_of(kw_thread *thread) {
   kw_slice why = {0};
   kw_thread_join(thread, &why);
@@ -126,7 +151,7 @@ static int l_join(lua_State *L) {
   return 2;
 }
 
-/* thread:wakes(loop): the end of the thread wakes this loop. */
+/* thread:wakes(loop): answers and the end of the thread wake this loop. */
 static int l_wakes(lua_State *L) {
   kw_thread *thread = check_here(L);
   kw_thread_set_owner_waker(thread, check_waker(L));
@@ -188,7 +213,22 @@ static int l_asked(lua_State *L) {
   return 1;
 }
 
-/* this_thread:wakes(loop): the request to end wakes this loop. */
+/* this_thread:question(): the number of the owner's last question, or 0. */
+static int l_question(lua_State *L) {
+  lua_pushnumber(L, (lua_Number)kw_thread_question(check_this(L)));
+  return 1;
+}
+
+/* this_thread:give(number, text): answers the questions up to a number. */
+static int l_give(lua_State *L) {
+  kw_thread *thread = check_this(L);
+  uint64_t question = (uint64_t)luaL_checknumber(L, 2);
+  if (kw_thread_answer(thread, question, check_slice(L, 3)) < 0)
+    return luaL_error(L, "not enough memory");
+  return 0;
+}
+
+/* this_thread:wakes(loop): questions and the request to end wake this loop. */
 static int l_this_wakes(lua_State *L) {
   kw_thread *thread = check_this(L);
   kw_thread_set_own_waker(thread, check_waker(L));
@@ -197,16 +237,21 @@ static int l_this_wakes(lua_State *L) {
 
 /* }====== */
 
-static const luaL_Reg thread_methods[] = {
-    {"wait", l_wait},       {"is_here", l_is_here}, {"has_ended", l_has_ended},
-    {"stop", l_stop},       {"join", l_join},       {"wakes", l_wakes},
-    {"abandon", l_abandon}, {"close", l_close},     {NULL, NULL}};
+static const luaL_Reg thread_methods[] = {{"wait", l_wait},
+                                          {"is_here", l_is_here},
+                                          {"has_ended", l_has_ended},
+                                          {"stop", l_stop},
+                                          {"join", l_join},
+                                          {"wakes", l_wakes},
+                                          {"ask", l_ask},
+                                          {"answer", l_answer},
+                                          {"abandon", l_abandon},
+                                          {"close", l_close},
+                                          {NULL, NULL}};
 static const luaL_Reg thread_meta[] = {{"__gc", l_close}, {NULL, NULL}};
-static const luaL_Reg this_methods[] = {{"text", l_text},
-                                        {"report", l_report},
-                                        {"asked", l_asked},
-                                        {"wakes", l_this_wakes},
-                                        {NULL, NULL}};
+static const luaL_Reg this_methods[] = {
+    {"text", l_text}, {"report", l_report},    {"asked", l_asked}, {"question", l_question},
+    {"give", l_give}, {"wakes", l_this_wakes}, {NULL, NULL}};
 static const luaL_Reg this_meta[] = {{NULL, NULL}};
 static const luaL_Reg functions[] = {
     {"start_thread", l_start}, {"this_thread", l_this}, {NULL, NULL}};

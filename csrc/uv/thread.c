@@ -33,6 +33,10 @@ struct kw_thread {
   text failure;
   bool has_failed;
 
+  uint64_t asked;    /* number of the last question */
+  uint64_t answered; /* number of the last question that `answer` is for */
+  text answer;
+
   bool is_stop_requested;
   double grace;
   kw_waker *own_waker;
@@ -70,6 +74,7 @@ static void free_texts(kw_thread *thread) {
   kw_free(thread->argument.bytes);
   kw_free(thread->ready_text.bytes);
   kw_free(thread->failure.bytes);
+  kw_free(thread->answer.bytes);
 }
 
 static void free_thread(kw_thread *thread) {
@@ -222,6 +227,28 @@ void kw_thread_stop(kw_thread *thread, double grace) {
   uv_mutex_unlock(&thread->mutex);
 }
 
+uint64_t kw_thread_ask(kw_thread *thread) {
+  uv_mutex_lock(&thread->mutex);
+  uint64_t question = ++thread->asked;
+  kw_waker_wake(thread->own_waker);
+  uv_mutex_unlock(&thread->mutex);
+  return question;
+}
+
+bool kw_thread_wait_answer(kw_thread *thread, uint64_t question, int64_t ms, char *to, size_t room,
+                           size_t *len) {
+  uint64_t now, deadline = uv_hrtime() + (uint64_t)ms * NANOSECONDS;
+  uv_mutex_lock(&thread->mutex);
+  while (thread->answered < question && thread->state != KW_THREAD_ENDED &&
+         (now = uv_hrtime()) < deadline)
+    uv_cond_timedwait(&thread->changed, &thread->mutex, deadline - now);
+  bool is_answered = thread->answered >= question;
+  *len = thread->answer.len;
+  if (is_answered && *len <= room && *len > 0) memcpy(to, thread->answer.bytes, *len);
+  uv_mutex_unlock(&thread->mutex);
+  return is_answered;
+}
+
 bool kw_thread_join(kw_thread *thread, kw_slice *why) {
   uv_mutex_lock(&thread->mutex);
   while (thread->state != KW_THREAD_ENDED) uv_cond_wait(&thread->changed, &thread->mutex);
@@ -279,6 +306,27 @@ int kw_thread_set_ready(kw_thread *thread, kw_slice bytes) {
   thread->ready_text = ready_text;
   enter(thread, KW_THREAD_READY);
   uv_mutex_unlock(&thread->mutex);
+  return 0;
+}
+
+uint64_t kw_thread_question(kw_thread *thread) {
+  uv_mutex_lock(&thread->mutex);
+  uint64_t question = thread->asked;
+  uv_mutex_unlock(&thread->mutex);
+  return question;
+}
+
+int kw_thread_answer(kw_thread *thread, uint64_t question, kw_slice bytes) {
+  text answer;
+  if (copy(&answer, bytes) < 0) return UV_ENOMEM;
+  uv_mutex_lock(&thread->mutex);
+  text before = thread->answer;
+  thread->answer = answer;
+  thread->answered = question;
+  uv_cond_broadcast(&thread->changed);
+  kw_waker_wake(thread->owner_waker);
+  uv_mutex_unlock(&thread->mutex);
+  kw_free(before.bytes);
   return 0;
 }
 

@@ -61,6 +61,15 @@ kw_slice kw_thread_ready_text(kw_thread *thread);
  * replaces an earlier one. */
 void kw_thread_stop(kw_thread *thread, double grace);
 
+/* Asks the thread for another answer, which wakes it. Returns the number of the question, from 1 on. */
+uint64_t kw_thread_ask(kw_thread *thread);
+
+/* Waits until the thread has answered a question, or a later one, or has ended, for `ms` milliseconds at most. Returns
+ * true if there is such an answer; *len is then its length, and its bytes are copied to `to` if they are at most
+ * `room`. */
+bool kw_thread_wait_answer(kw_thread *thread, uint64_t question, int64_t ms, char *to, size_t room,
+                           size_t *len);
+
 /* Waits until the thread has ended, without a timeout; the caller then calls kw_thread_close. Returns true if main has
  * returned. If main has failed, returns false, and *why is the text of its error, valid until the thread is closed, or
  * empty if memory was short. */
@@ -72,8 +81,8 @@ void kw_thread_close(kw_thread *thread);
 /* Asks the thread to end at once, without waiting. The thread frees itself: the caller must no longer use it. */
 void kw_thread_abandon(kw_thread *thread);
 
-/* Sets the waker to wake when the thread ends, and releases the one that was set before. Takes over the caller's
- * reference. If the thread has already ended, the waker is not used: call kw_thread_wait afterwards. */
+/* Sets the waker to wake when the thread answers or ends, and releases the one that was set before. Takes over the
+ * caller's reference. If the thread has already answered or ended, the waker is not used: look for that afterwards. */
 void kw_thread_set_owner_waker(kw_thread *thread, kw_waker *waker);
 
 /* }====== */
@@ -86,12 +95,19 @@ kw_thread *kw_thread_current(void);
 /* Returns the argument of the plan. Valid until the thread has ended. */
 kw_slice kw_thread_argument(const kw_thread *thread);
 
-/* Sets the waker to wake when the owner asks the thread to end, and releases the one that was set before. Takes over
- * the caller's reference. An earlier request does not wake it: call kw_thread_stop_requested afterwards. */
+/* Sets the waker to wake when the owner asks the thread for an answer, or to end, and releases the one that was set
+ * before. Takes over the caller's reference. If the request has already come, the waker is not used: call
+ * kw_thread_question and kw_thread_stop_requested afterwards. */
 void kw_thread_set_own_waker(kw_thread *thread, kw_waker *waker);
 
 /* Becomes ready, with a text for the owner. May be called once. Returns 0 or UV_ENOMEM. */
 int kw_thread_set_ready(kw_thread *thread, kw_slice text);
+
+/* Returns the number of the last question of the owner, or 0. */
+uint64_t kw_thread_question(kw_thread *thread);
+
+/* Answers all questions up to a number. Returns 0 or UV_ENOMEM. */
+int kw_thread_answer(kw_thread *thread, uint64_t question, kw_slice answer);
 
 /* True if the owner has asked the thread to end. Then *grace is the argument of the last kw_thread_stop. */
 bool kw_thread_stop_requested(kw_thread *thread, double *grace);

@@ -247,6 +247,9 @@ function driver.look()
   tasks:looked()
 end
 
+--- Returns a histogram of the loop's turns, and the longest.
+function driver.turns() return get_loop():turns() end
+
 --- True if a server has listeners or connections, or a client its connection.
 function driver.hosts(object)
   return loop ~= nil and loop:hosts(object)

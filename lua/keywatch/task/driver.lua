@@ -85,6 +85,8 @@
 --                    resumption under `place`. Returns true; or nil, the text and the name of the error.
 --                    The core's client is notified of the state of the connection, and gets its bytes.
 --   is_prompt()      Optional: true if received bytes are handled as soon as they arrive, without polling.
+--   turns()          Optional: returns a histogram of the times between two waits of the loop, in seconds, and the
+--                    longest of them. Called for metrics. See add_histogram in metrics_text.lua.
 --   look()           Checks the sockets once, without waiting: reads, writes, and passes the bytes to the core.
 --                    Resumes no task. May be called anywhere, even in a task.
 --   hosts(object)    True if a server has listeners or connections, or a client its connection.
