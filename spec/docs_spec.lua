@@ -523,6 +523,17 @@ describe("the reference", function()
     assert.are.same(expected, first_column(page, "Health and metrics"))
   end)
 
+  it("has every metric of a server, on the page for operation", function()
+    local expected, found = {}, {}
+    for _, name in ipairs(require("keywatch.server.metrics").names()) do expected[name] = true end
+    for _, row in ipairs(pages["docs/operation.md"]:rows_of("Metrics")) do
+      for _, name in ipairs(quoted(row[1])) do
+        if name:find("^[%w_]+$") then found[name] = true end
+      end
+    end
+    assert.are.same(expected, found)
+  end)
+
   it("has every error with its status and message", function()
     local found = {}
     for _, row in ipairs(pages["docs/errors.md"]:rows_of("Codes")) do

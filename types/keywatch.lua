@@ -432,6 +432,7 @@ function keywatch.selector(given, opts) end
 ---@field keepalive_timeout? number seconds to wait for the answer to a ping; 20 unless given
 ---@field log_level? "debug"|"info"|"warn"|"error"|"panic"|"fatal" lowest level that is logged; "info" unless given
 ---@field on_log? function called with the level, the text and the fields of each log line; not with `thread`
+---@field metrics? "basic"|"extensive" "extensive" also measures how long requests take; "basic" unless given
 ---@field auto_compaction_mode? "periodic"|"revision" unit of the retention; "periodic" unless given
 ---@field auto_compaction_retention? number history to keep, in seconds or revisions; everything unless given
 
@@ -1430,6 +1431,12 @@ function Server:mount(service, methods) end
 ---Adds functions that run before and after every call of every service.
 ---@param middleware keywatch.Middleware
 function Server:use(middleware) end
+
+---Returns what the server and its store count, as text in Prometheus' format.
+---@return string? text nil only for a server in a thread
+---@return keywatch.Error? err "thread_failed": the thread of the server has ended, or does not answer
+---@nodiscard
+function Server:metrics() end
 
 ---Accepts no more connections, asks clients to leave, waits until they have left, and closes. For a server in a thread the
 ---whole program waits, unless the caller is a task.

@@ -32,7 +32,11 @@ describe("the parser of the spec", function()
     ["a quote"] = '# HELP a x\n# TYPE a gauge\na{b="""} 1\n',
     ["no end"] = "# HELP a x\n# TYPE a gauge\na 1",
     ["no number"] = "# HELP a x\n# TYPE a gauge\na 1x\n",
-    ["a counter of another name"] = "# HELP a x\n# TYPE a counter\na 1\n",
+    ["a counter of another name"] = "# HELP keywatch_a x\n# TYPE keywatch_a counter\nkeywatch_a 1\n",
+    ["a histogram whose buckets decrease"] = "# HELP a x\n# TYPE a histogram\n"
+      .. 'a_bucket{le="1"} 2\na_bucket{le="+Inf"} 1\na_sum 0\na_count 1\n',
+    ["a histogram whose count is not that of its last bucket"] = "# HELP a x\n# TYPE a histogram\n"
+      .. 'a_bucket{le="+Inf"} 1\na_sum 0\na_count 2\n',
     ["bytes that are not UTF-8"] = '# HELP a x\n# TYPE a gauge\na{b="\255"} 1\n',
   } do
     it("objects to " .. what, function() assert.has_error(function() prometheus.parse(text) end) end)

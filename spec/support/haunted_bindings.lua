@@ -231,6 +231,7 @@ case("core.restore", function() return "/no/such/file", "/dev/null/directory" en
 -- Servers.
 case("core.serve", function(w) return w.store, { max_queued = 5000 } end)
 case("server:mount", of("server", "/another", true))
+case("server:counters", of "server")
 case("server:step", of("server", NOW))
 case("server:drain", of("server", 1, NOW))
 case("server:accept", of("server", NOW), of("server", NOW, 1, "127.0.0.1:1"))
@@ -419,7 +420,7 @@ case("hashing:result", function(w)
 end)
 
 -- Loops.
-for _, name in ipairs { "now", "time", "pid", "hostname", "raise_limit", "this_thread" } do
+for _, name in ipairs { "now", "time", "pid", "hostname", "raise_limit", "descriptors", "this_thread" } do
   case("uv." .. name, function() end)
 end
 case("loop:leave_at_fork", function(w) return w.loop end)
@@ -446,6 +447,7 @@ case("loop:turn", function(w)
   assert(w.loop:dial(w.secure_client, w.secure_listener:address(), w.tls_client, "localhost", "place"))
   return w.loop, 0, w.secure_listener
 end)
+case("loop:turns", of "loop")
 case("loop:hosts", function(w) return w.loop, w.server, w.listener end)
 case("loop:release", function(w) return w.loop, w.server, w.listener end)
 case("loop:resolve", of("loop", "127.0.0.1"))
@@ -454,6 +456,7 @@ case("loop:catch", function(w) return w.loop, { "HUP" } end, function(w) return 
 case("loop:close", function(w) return w.loop, w.listener end)
 case("uv.start_thread", function() return "no_such_module", "", "", "text" end)
 case("thread:wait", of("thread", 0))
+case("thread:answer", of("thread", 1, 0))
 case("thread:join", of "thread", of "failed_thread")
 case("thread:wakes", function(w) return w.thread, w.loop end)
 
@@ -491,6 +494,7 @@ end)
 
 --- Objects of a server's thread. They have no cases: no finalizer closes them there.
 local ELSEWHERE = { ["this_thread:text"] = true, ["this_thread:report"] = true, ["this_thread:asked"] = true,
+  ["this_thread:question"] = true, ["this_thread:give"] = true,
   ["this_thread:wakes"] = true }
 
 local has_case = {}

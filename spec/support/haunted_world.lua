@@ -183,7 +183,7 @@ local function thread(body)
   return one
 end
 
-function make.thread() return thread 'this:report("told")' end
+function make.thread() return thread 'this:report("told") this:give(1, ("answer"):rep(100))' end
 
 function make.failed_thread() return thread 'error("words")' end
 

@@ -57,20 +57,42 @@ local function read_number(text, line)
   return assert(tonumber(text))
 end
 
+--- True if samples of a family may have a name.
+local function is_name_of(family, name)
+  if family.type ~= "histogram" then return name == family.name end
+  local rest = name:sub(1, #family.name) == family.name and name:sub(#family.name + 1)
+  return rest == "_bucket" or rest == "_sum" or rest == "_count"
+end
+
 --- Adds the sample of a line to the current family.
 local function read_sample(family, line)
   local name = assert(line:match(NAME), "no name in: " .. line)
-  assert(family and name == family.name, "a sample outside of its family: " .. line)
+  assert(family and is_name_of(family, name), "a sample outside of its family: " .. line)
   local labels, at = {}, #name + 1
   if line:sub(at, at) == "{" then labels, at = read_labels(line, at) end
   local number = assert(line:sub(at):match("^ (%S+)$"), "no value in: " .. line)
   local key = line:sub(1, at - 1)
   assert(not family.keys[key], "a sample twice: " .. line)
   family.keys[key] = true
-  table.insert(family.samples, { labels = labels, value = read_number(number, line) })
+  table.insert(family.samples, { name = name, labels = labels, value = read_number(number, line) })
 end
 
---- Returns the families of a text, in order and by name: { name, type, help, samples = { { labels, value } } }.
+--- Raises unless each histogram of a family has cumulative buckets in rising order, and the last one has all values.
+local function check_histograms(family)
+  local bound, count = -math.huge, 0
+  for _, sample in ipairs(family.samples) do
+    if sample.name == family.name .. "_bucket" then
+      local le = read_number(sample.labels.le, family.name)
+      assert(le > bound and sample.value >= count, family.name .. " has wrong buckets")
+      bound, count = le, sample.value
+    elseif sample.name == family.name .. "_count" then
+      assert(bound == math.huge and sample.value == count, family.name .. " has a wrong count")
+      bound, count = -math.huge, 0
+    end
+  end
+end
+
+--- Returns the families of a text, in order and by name: { name, type, help, samples = { { name, labels, value } } }.
 local function parse(text)
   assert(text == "" or text:sub(-1) == "\n", "the last line does not end")
   local families, family = {}, nil
@@ -94,17 +116,20 @@ local function parse(text)
   end
   for _, one in ipairs(families) do
     assert(#one.samples > 0, one.name .. " has no sample")
-    assert((one.type == "counter") == (one.name:find("_total$") ~= nil), one.name .. " has a name of another type")
+    local is_own = one.name:find("^keywatch_")
+    assert(not is_own or (one.type == "counter") == (one.name:find("_total$") ~= nil),
+      one.name .. " has a name of another type")
+    if one.type == "histogram" then check_histograms(one) end
   end
   return families
 end
 
---- Returns the value of the sample of a family that has these labels.
-local function value(families, name, labels)
+--- Returns the value of the sample of a family that has these labels; of a histogram, with the name `part`.
+local function value(families, name, labels, part)
   for _, sample in ipairs(assert(families[name], "there is no " .. name).samples) do
     local is_same = true
     for label, wanted in pairs(labels or {}) do is_same = is_same and sample.labels[label] == wanted end
-    if is_same then return sample.value end
+    if is_same and (not part or sample.name == part) then return sample.value end
   end
 end
 

@@ -76,6 +76,7 @@ local function open_server(store, values)
     keepalive_interval = values["grpc-keepalive-interval"],
     keepalive_timeout = values["grpc-keepalive-timeout"],
     log_level = values["log-level"],
+    metrics = values.metrics,
     auto_compaction_mode = values["auto-compaction-mode"],
     auto_compaction_retention = values["auto-compaction-retention"],
   }

@@ -70,6 +70,7 @@ Identity
 Other
   --log-level LEVEL                    lowest level that is logged: debug, info, warn, error, panic or fatal; debug
                                        shows connections, refused requests and slow requests (default: info)
+  --metrics LEVEL                      basic, or extensive: also measures how long requests take (default: basic)
   --config-file FILE                   YAML file with names and values of flags; all other flags and variables are then
                                        ignored (default: none)
   --help                               print this text
@@ -82,7 +83,7 @@ raft, log files and etcd's disk format are accepted and ignored.
 local FLAGS = flags.by_kind {
   text = [[
     name cert-file key-file trusted-ca-file client-crl-file tls-min-version tls-max-version data-dir
-    auto-compaction-mode auto-compaction-retention initial-cluster-token log-level config-file
+    auto-compaction-mode auto-compaction-retention initial-cluster-token log-level metrics config-file
   ]],
   list = [[
     listen-client-urls advertise-client-urls client-cert-allowed-hostname cipher-suites
@@ -109,7 +110,7 @@ local WITHOUT_EFFECT = flags.by_kind {
     proxy-read-timeout client-cert-file client-key-file peer-client-cert-file peer-client-key-file peer-cert-file
     peer-key-file peer-trusted-ca-file peer-cert-allowed-cn peer-cert-allowed-hostname peer-crl-file logger
     log-outputs log-rotation-config-json backend-batch-interval backend-batch-limit backend-bbolt-freelist-type
-    metrics listen-metrics-urls cors host-whitelist experimental-corrupt-check-time
+    listen-metrics-urls cors host-whitelist experimental-corrupt-check-time
     experimental-compaction-batch-limit
   ]],
   boolean = [[
@@ -144,6 +145,11 @@ local checks = {}
 checks["log-level"] = function(text)
   if log.is_level(text) then return text end
   return nil, (" must be debug, info, warn, error, panic or fatal, not '%s'"):format(text)
+end
+
+checks["metrics"] = function(text)
+  if text == "basic" or text == "extensive" then return text end
+  return nil, (" must be basic or extensive, not '%s'"):format(text)
 end
 
 checks["listen-client-urls"] = function(urls)

@@ -10,7 +10,10 @@
 -- Counters never decrease. Each start of a controller has a new queue, whose counters begin at 0: the counts of former
 -- queues are added. So counters are read whenever a component was started or has stopped: `look`.
 
+local metrics_text = require "keywatch.support.metrics_text"
 local strings_first = require("keywatch.support.order").strings_first
+
+local add_family, sample_text = metrics_text.add_family, metrics_text.sample
 
 -- {====== Families ======
 
@@ -160,62 +163,6 @@ end
 -- }======
 
 -- {====== Text ======
-
---- Returns how many bytes the character of UTF-8 at a position of a text has; nil if its first byte must be escaped: a
--- byte that is not UTF-8, a control character, or a backslash that would look like the escape of such a byte.
-local function character_at(text, at)
-  local byte = text:byte(at)
-  if byte < 0x20 or byte == 0x7f or text:find("^\\x", at) then return nil end
-  if byte < 0x80 then return 1 end
-  local found = text:match("^[\194-\223][\128-\191]", at) or text:match("^\224[\160-\191][\128-\191]", at)
-    or text:match("^[\225-\236\238\239][\128-\191][\128-\191]", at) or text:match("^\237[\128-\159][\128-\191]", at)
-    or text:match("^\240[\144-\191][\128-\191][\128-\191]", at)
-    or text:match("^[\241-\243][\128-\191][\128-\191][\128-\191]", at)
-    or text:match("^\244[\128-\143][\128-\191][\128-\191]", at)
-  return found and #found or nil
-end
-
---- Returns a text as UTF-8 without control characters. Other bytes are shown as \xff. Different texts stay different.
-local function to_utf8(text)
-  if not text:find("[^ -%[%]-~]") then return text end -- nor a backslash
-  local parts, at = {}, 1
-  while at <= #text do
-    local n = character_at(text, at)
-    parts[#parts + 1] = n and text:sub(at, at + n - 1) or ("\\x%02x"):format(text:byte(at))
-    at = at + (n or 1)
-  end
-  return table.concat(parts)
-end
-
-local ESCAPES = { ["\\"] = "\\\\", ['"'] = '\\"', ["\n"] = "\\n" }
-
---- Returns the value of a label, escaped.
-local function label_text(value)
-  return (to_utf8(value):gsub('[\\"\n]', ESCAPES))
-end
-
---- Returns a number as Prometheus writes it.
-local function number_text(value)
-  if value ~= value then return "NaN" end
-  if value == math.huge then return "+Inf" end
-  if value == -math.huge then return "-Inf" end
-  if value % 1 == 0 and math.abs(value) <= 2 ^ 53 then return ("%.0f"):format(value) end
-  return ("%.17g"):format(value)
-end
-
---- Returns the line of a sample. `labels` is a list of names and values, in turn.
-local function sample_text(name, labels, value)
-  local parts = {}
-  for i = 1, #labels, 2 do parts[#parts + 1] = ('%s="%s"'):format(labels[i], label_text(labels[i + 1])) end
-  return ("%s%s %s\n"):format(name, parts[1] and "{" .. table.concat(parts, ",") .. "}" or "", number_text(value))
-end
-
---- Adds the lines of a family to a list, if it has samples.
-local function add_family(lines, name, kind, help, samples)
-  if #samples == 0 then return end
-  lines[#lines + 1] = ("# HELP %s %s\n# TYPE %s %s\n"):format(name, help, name, kind)
-  for _, sample in ipairs(samples) do lines[#lines + 1] = sample end
-end
 
 local HEALTHY, STATE, COMPONENTS = "keywatch_manager_healthy", "keywatch_manager_state", "keywatch_manager_components"
 

@@ -28,13 +28,14 @@ local OPTIONS = {
   max_concurrent_streams = "amount", quota_connection_bytes = "amount",
   keepalive_min_time = "0 or more", keepalive_interval = "0 or more", keepalive_timeout = "0 or more",
   log_level = { "debug, info, warn, error, panic or fatal", log.is_level }, on_log = "function",
+  metrics = check.one_of("basic", "extensive"),
   auto_compaction_mode = check.one_of("periodic", "revision"),
   auto_compaction_retention = { "a number of seconds, or of revisions", is_amount },
 }
 
 --- Returns a copy of the options with the defaults filled in, and with a list for every option that may be one URL.
 local function read_fields(opts)
-  local t = { listen = { DEFAULT_LISTEN }, name = "default", peer_urls = { DEFAULT_PEER },
+  local t = { listen = { DEFAULT_LISTEN }, name = "default", peer_urls = { DEFAULT_PEER }, metrics = "basic",
     auto_compaction_mode = "periodic", auto_compaction_retention = 0 }
   for name, value in pairs(check.options(opts, "serve")) do
     t[name] = OPTIONS[name] == URLS and is_string(value) and { value } or value

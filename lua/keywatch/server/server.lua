@@ -14,6 +14,7 @@ local grpc_status = require "keywatch.support.grpc_status"
 local identity = require "keywatch.server.identity"
 local listening = require "keywatch.server.listening"
 local log = require "keywatch.support.log"
+local metrics = require "keywatch.server.metrics"
 local methods = require "keywatch.server.methods"
 local notes = require "keywatch.server.notes"
 local options = require "keywatch.server.options"
@@ -101,6 +102,12 @@ function server_methods:use(middleware)
   self.middleware[#self.middleware + 1] = read
 end
 
+--- Returns the metrics of the server and of its store as text in Prometheus' format, version 0.0.4.
+function server_methods:metrics()
+  check_open(self, "metrics")
+  return metrics.text(self)
+end
+
 -- {====== Opening ======
 
 --- Returns the server object of the core; or nil and an error.
@@ -115,6 +122,7 @@ local function open_object(opts, ids)
     keepalive_min_time = opts.keepalive_min_time,
     keepalive_interval = opts.keepalive_interval,
     keepalive_timeout = opts.keepalive_timeout,
+    measures_handling = opts.metrics == "extensive",
   })
 end
 
@@ -142,6 +150,8 @@ local function new(opts, ids, object, parts)
     rejections = nil,  -- the limit for log lines about rejected connections, see notes.lua
     failures = nil,    -- the limit for log lines about handlers and middleware that raise
     trouble = nil,     -- current problems, see trouble.lua
+    metric_frames = {}, -- constant parts of metrics, by path, see metrics.lua
+    health_checks = { success = 0, failures = 0 }, -- numbers of their results
 
     name = opts.name,
     identity = ids,

@@ -13,6 +13,7 @@ local uv = require "keywatch.uv"
 local MODULE = "keywatch.server.thread_main"
 local START_SECONDS = 30 -- longer than the timeout of a resolver
 local GRACE = 5 -- seconds
+local ANSWER_SECONDS = 10 -- longer than any turn of the thread's loop
 local AT_ONCE = -1 -- a grace that asks the thread to close without waiting
 
 local server_methods, server_mt = check.class "keywatch.server"
@@ -35,7 +36,7 @@ local function error_of(fields)
   return err
 end
 
--- {====== Waiting for the end ======
+-- {====== Waiting for the thread ======
 
 local poller_methods = {}
 local poller_mt = { __index = poller_methods }
@@ -46,7 +47,7 @@ end
 
 --- For the driver.
 function poller_methods:poll()
-  if has_ended(self.server) then self.ended:set() end
+  if has_ended(self.server) or self.is_over() then self.over:set() end
 end
 
 --- For the driver, in a child process: the thread and the waiting task stay in the parent.
@@ -54,16 +55,18 @@ function poller_methods:after_fork()
   driver.get().detach(self)
 end
 
---- Parks the task until the thread has ended.
-local function park_until_ended(server)
+--- Parks the task until the thread has ended, or is_over() returns a true value; at most `seconds`, if given.
+local function park_until(server, is_over, seconds)
   local d = driver.get()
-  local poller = setmetatable({ server = server, ended = d.event() }, poller_mt)
+  local poller = setmetatable({ server = server, is_over = is_over, over = d.event() }, poller_mt)
   d.hear(server.thread)
   d.attach(poller)
-  local ok, err = pcall(poller.ended.wait, poller.ended)
+  local ok, err = pcall(poller.over.wait, poller.over, seconds)
   d.detach(poller)
   if not ok then error(err, 0) end
 end
+
+local function never() return false end
 
 -- }======
 
@@ -104,9 +107,27 @@ function server_methods:shutdown(grace)
   check.timeout(grace, "shutdown")
   if self.is_closed then return outcome(self) end
   self.thread:stop(math.max(0, grace or GRACE))
-  if driver.get().can_park() then park_until_ended(self) end
+  if driver.get().can_park() then park_until(self, never) end
   if self.is_closed then return outcome(self) end -- another task has closed the server
   return join(self)
+end
+
+--- Returns the text of the metrics, which the thread makes; or nil and an error. In a task, other tasks keep running;
+-- otherwise the program blocks.
+function server_methods:metrics()
+  if self.is_closed then check.misuse("metrics: the server is closed") end
+  local question, text = self.thread:ask(), nil
+  if driver.get().can_park() then
+    park_until(self, function()
+      text = self.thread:answer(question, 0)
+      return text
+    end, ANSWER_SECONDS)
+  else
+    text = self.thread:answer(question, ANSWER_SECONDS)
+  end
+  if text and text ~= "" then return text end
+  if has_ended(self) then return nil, failure "it has ended" end
+  return nil, failure(("it does not answer within %d seconds"):format(ANSWER_SECONDS))
 end
 
 --- Returns a method that raises: functions cannot be passed to another thread.

@@ -2,7 +2,7 @@
 --- thread_main: the main function of a thread that serves, see thread for the owner's side.
 --
 -- The thread gets its options as a text. It reports the outcome of the start to the owner, once: the addresses, or an
--- error. Then it serves until the owner asks it to end.
+-- error. Then it serves, and answers the owner's questions for metrics, until the owner asks it to end.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -18,8 +18,17 @@ local uv = require "keywatch.uv"
 local asker_methods = {}
 local asker_mt = { __index = asker_methods }
 
---- For the driver. The owner may ask twice: for a graceful shutdown, and then for an immediate one.
+--- Answers the owner's questions for metrics; with an empty text if the server is closed.
+local function answer(self)
+  local question = self.thread:question()
+  if question == self.answered then return end
+  self.answered = question
+  self.thread:give(question, self.server.is_closed and "" or self.server:metrics())
+end
+
+--- For the driver. The owner may ask for the end twice: for a graceful shutdown, and then for an immediate one.
 function asker_methods:poll()
+  answer(self)
   local grace = self.thread:asked()
   if grace == self.grace then return end
   self.grace = grace
@@ -30,7 +39,13 @@ end
 --- Waits until the owner asks for the end. Returns the grace in seconds; negative: at once.
 local function wait_until_asked(thread, server)
   local d = driver.get()
-  local asker = setmetatable({ thread = thread, server = server, grace = nil, arrival = d.event() }, asker_mt)
+  local asker = setmetatable({
+    thread = thread,
+    server = server,
+    answered = 0, -- number of the last question that was answered
+    grace = nil,
+    arrival = d.event(),
+  }, asker_mt)
   d.hear(thread)
   d.attach(asker)
   asker.arrival:wait()

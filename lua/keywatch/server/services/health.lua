@@ -10,6 +10,8 @@ end
 
 local function check(server, request)
   if (request.service or "") ~= "" then return nil, refusal.new(refusal.NOT_FOUND, "unknown service") end
+  local result = server.trouble.is_serving and "success" or "failures"
+  server.health_checks[result] = server.health_checks[result] + 1
   return { status = status_of(server) }
 end
 

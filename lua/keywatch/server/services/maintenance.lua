@@ -6,9 +6,7 @@ local driver = require "keywatch.task.driver"
 local header = require "keywatch.server.services.header"
 local refusal = require "keywatch.server.services.refusal"
 local snapshot_reader = require "keywatch.server.snapshot_reader"
-
-local VERSION = "3.5.21" -- the version of etcd reported to clients
-local STORAGE_VERSION = "3.5.0" -- of etcd, whose data format snapshots have
+local versions = require "keywatch.server.versions"
 
 local PIECE = 32768 -- bytes of a snapshot in one message, as in etcd
 local SUM = 32      -- bytes of a snapshot's SHA-256
@@ -122,7 +120,7 @@ local function status(server)
   local state = server.store:status()
   return {
     header = header.of(server, state.revision),
-    version = VERSION,
+    version = versions.server,
     dbSize = math.max(state.db_size, 1),
     dbSizeInUse = state.db_size_in_use,
     leader = server.identity.member_id,
@@ -130,7 +128,7 @@ local function status(server)
     raftAppliedIndex = state.revision,
     raftTerm = server.raft_term,
     errors = errors_of(server, state),
-    storageVersion = STORAGE_VERSION,
+    storageVersion = versions.storage,
     dbSizeQuota = state.quota > 0 and state.quota or -1,
     downgradeInfo = {},
   }
@@ -180,7 +178,7 @@ end
 
 --- Sends some bytes. Returns true; or nil and a refusal if the client stops reading, or was ended for another reader.
 local function send_piece(server, call, reader, bytes, remaining)
-  local piece = { blob = bytes, remaining_bytes = remaining, version = STORAGE_VERSION }
+  local piece = { blob = bytes, remaining_bytes = remaining, version = versions.storage }
   local is_taken = call:send(piece, server.stall_seconds)
   if reader.is_ended then return nil, refusal.new(refusal.ABORTED, GAVE_WAY) end
   reader:note(#bytes)
@@ -249,7 +247,7 @@ local function downgrade(server, request)
   if major .. "." .. minor ~= DOWNGRADE_TO or action ~= "VALIDATE" then
     return nil, refusal.new(refusal.INVALID_ARGUMENT, "etcdserver: invalid downgrade target version")
   end
-  return { header = header.of(server, server.store:status().revision), version = VERSION:match("^%d+%.%d+") }
+  return { header = header.of(server, server.store:status().revision), version = versions.cluster }
 end
 
 return {
