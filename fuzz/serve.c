@@ -455,8 +455,8 @@ static void open_world(world *w) {
   must(kw_store_open(&store, 0, &w->store, why) == KW_OK, "there is memory");
   w->hub = kw_hub_new(w->store, &hub);
   w->server = kw_server_new(w->store, w->hub, &server);
-  kw_call_mount(w->server, text("/lua.Lua/Unary"), KW_CALL_UNARY, 0);
-  kw_call_mount(w->server, text("/lua.Lua/Stream"), KW_CALL_OF_MANY, 0);
+  kw_call_mount(w->server, "/lua.Lua/Unary", KW_CALL_UNARY, 0);
+  kw_call_mount(w->server, "/lua.Lua/Stream", KW_CALL_OF_MANY, 0);
   for (size_t i = 0; i < CONNS; i++) begin(w, &w->conns[i], true);
 }
 
