@@ -62,7 +62,7 @@ local function check_event(self, event)
   if event.type == "delete" and version == 0 then error("the history deletes what does not exist: " .. event.key) end
 end
 
---- Adds the events of the next revision. One revision changes a key once.
+--- Adds the events of the next revision.
 function epoch_methods:add(revision, events)
   if revision ~= self.last + 1 then error(("the history has %d after %d"):format(revision, self.last)) end
   self.last, self.events[revision] = revision, events

@@ -78,6 +78,32 @@ describe("a server of a world", function()
     assert.equal(1, world.counts.restore)
   end))
 
+  it("is restored with revisions that change a key more than once", within.world(function(world)
+    local store = world.server.store
+    local function nested(op) return { txn = { success = { op } } } end
+    assert(store:put("c", "1"))                                                     -- revision 2
+    assert(store:txn { success = { nested { put = "a", value = "1" }, nested { put = "c", value = "2" },
+      nested { delete = "a", prefix = true }, nested { put = "b", value = "1" }, nested { delete = "c" } } }) -- 3
+    assert(store:put("d", "1"))                                                     -- 4
+    assert(store:put("e", "1"))                                                     -- 5
+    assert(store:txn { success = { { delete = "a", from_key = true }, { put = "d", value = "2" },
+      { put = "a", value = "1" }, { delete = "b", from_key = true } } })            -- 6: d three times
+    assert(store:put("a", "2"))                                                     -- 7
+
+    local function history()
+      local list = {}
+      local w = assert(world.server.store:watch("", { prefix = true, start_revision = 2 }))
+      repeat list[#list + 1] = assert(w:next(1)) until list[#list].mod_revision == 7
+      w:close()
+      return { list, world.server.store:hash_kv(7).hash, world.server.store:status().revision }
+    end
+    local before = history()
+    assert.equal(15, #before[1])
+    assert(store:put("z", "later"))
+    assert.is_true(world.server:restore(7))
+    assert.same(before, history())
+  end))
+
   describe("that is replaced between two pages of a range", function()
     local N = 1500
 

@@ -29,15 +29,21 @@ local function lease_of(from, to, kv, known)
   return kv.lease
 end
 
---- Returns the transaction that makes the changes of a batch of events.
+--- Returns the op that makes the change of an event. A delete before a put of the same key was one up to the last key,
+-- since no other one is allowed there; so it has deleted all keys from this one on.
+local function op_of(from, to, event, known, is_put_later)
+  if event.type == "delete" then return { delete = event.key, from_key = is_put_later } end
+  return { put = event.key, value = event.value, lease = lease_of(from, to, event, known) }
+end
+
+--- Returns the transaction that makes the changes of a batch of events. A revision can put a key and then delete it,
+-- which only nested transactions can do.
 local function txn_of(from, to, batch, known)
-  local ops = {}
+  local ops, put_at = {}, {}
+  for i, event in ipairs(batch.events) do put_at[event.key] = event.type == "put" and i or put_at[event.key] end
   for i, event in ipairs(batch.events) do
-    if event.type == "delete" then
-      ops[i] = { delete = event.key }
-    else
-      ops[i] = { put = event.key, value = event.value, lease = lease_of(from, to, event, known) }
-    end
+    local is_put_later = (put_at[event.key] or 0) > i
+    ops[i] = { txn = { success = { op_of(from, to, event, known, is_put_later) } } }
   end
   return { success = ops }
 end
