@@ -5,8 +5,8 @@
 -- combinations occur. The atoms of a plan are the steps of its actors, and its faults; a run may omit any of them
 -- (shrink.lua).
 --
--- run(plan) executes the program until its time is over. Then faults end and writers stop, and some seconds later the
--- content of every client must be that of its server. The judge checks all results (judge.lua).
+-- run(plan) executes the program until its time is over. Then faults and their effects end and writers stop, and some
+-- seconds later the content of every client must be that of its server. The judge checks all results (judge.lua).
 
 local core = require "keywatch.core"
 local keywatch = require "keywatch"
@@ -448,6 +448,12 @@ function methods:check_stores()
   for _, server in ipairs(self.servers) do self:guard({ what = "the store" }, probe.check, server.store) end
 end
 
+--- Waits until the leases have expired that a restore has brought back, though they had ended. While their keys exist,
+-- no elector leads.
+function methods:outlast_revived()
+  for _, truth in ipairs(self.truths) do keywatch.sleep(math.max(0, truth.revived_until - keywatch.now())) end
+end
+
 --- Makes the last writes, which may exceed the bound of every queue. No later write covers a lost event.
 function methods:burst()
   if not self.plan.has_burst then return end
@@ -473,6 +479,7 @@ function methods:play()
   self:heal()
   for _, task in ipairs(self.tasks) do task:join() end
   self:heal()
+  self:outlast_revived()
   self:burst()
   for _, a in ipairs(self.actors) do
     if a.world then a.world.is_over = true end

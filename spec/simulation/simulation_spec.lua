@@ -1,6 +1,8 @@
 --- The simulation: some seeds, with the same result in every process. The judge must object to every history that is
 -- falsified.
 
+local keywatch = require "keywatch"
+
 local handler_judge = require "spec.simulation.handler_judge"
 local program = require "spec.support.program"
 local shrink = require "spec.simulation.shrink"
@@ -41,6 +43,29 @@ describe("a simulation", function()
     assert.equal(2, #list)
     assert.equal("fault.1", list[2])
     assert.equal(1, #simulation.run(plan, shrink.set_of(list)).objections)
+  end)
+
+  it("is silent only after the leases that a restore has brought back", function()
+    local plan = simulation.plan(3, { seconds = 5, kinds = { kv = true }, is_calm = true })
+    plan.is_durable = false
+    plan.faults[1] = { name = "fault.1", at = 2, seed = 1, fault = { name = "restore", act = function(sim)
+      local store, truth = sim.servers[1].store, sim.truths[1]
+      local id = store:lease_grant(5).id
+      local revision = store:put("/held", "", { lease = id }).revision
+      store:lease_revoke(id)
+      sim:hush(function()
+        assert(truth:restore(revision))
+        keywatch.sleep(10)
+        assert(truth:restore(revision))
+      end)
+    end } }
+    local result = simulation.run(plan)
+    assert.same({}, result.objections)
+    local epoch, silence = result.truths[1].epoch, nil
+    for _, line in ipairs(result.lines) do silence = silence or tonumber(line:match("^(%S+) silence$")) end
+    local events = epoch.keys["/held"]
+    assert.same({ 3, 2, "delete" }, { epoch.number, #events, events[2].type })
+    assert.is_true(epoch.times[events[2].mod_revision] <= silence)
   end)
 end)
 

@@ -230,6 +230,8 @@ local function new(server)
     epoch = nil,
     watch = nil,
     failure = nil,  -- why the log cannot continue: an objection
+    revived = {},   -- by id, as a text: leases that had ended, and that a restored store has again
+    revived_until = 0, -- when the last one of them expires
     reopened = 0,   -- when the store was opened again: the time of each lease starts over then
     leases = {},    -- by id, as a text: a list of { what, began, ended, ttl, outcome }
     living = {},    -- { id, ends }: leases that may exist, in the order of their grants
@@ -294,16 +296,33 @@ function truth_methods:reopen(reopen)
   self:follow()
 end
 
+--- Notes the leases that a restored store has again, though they had ended: their owners do not renew them. `living`
+-- has the leases that had not ended.
+local function note_revived(self, living)
+  local store, has_ended = self.server.store, self.revived
+  self.revived, self.revived_until = {}, 0
+  for _, id in ipairs(store:leases()) do
+    local name = tostring(id)
+    if has_ended[name] or not living[name] then
+      self.revived[name] = true
+      local ends = keywatch.now() + store:lease_time_to_live(id).granted_ttl
+      self.revived_until = math.max(self.revived_until, ends)
+    end
+  end
+end
+
 --- Restores the server to a revision, or replaces it if the revision is nil. Returns true if that was done.
 function truth_methods:restore(revision)
   self:learn()
-  local before = self.epoch
+  local before, living = self.epoch, {}
+  for _, id in ipairs(self.server.store:leases()) do living[tostring(id)] = true end
   self:stop()
   if revision and not self.server:restore(revision) then
     self:follow()
     return false
   end
   if not revision then self.server:replace() end
+  note_revived(self, living)
   self.epoch = new_epoch(before.number + 1)
   self.epochs[#self.epochs + 1] = self.epoch
   self.epoch.kept = revision or 1
