@@ -18,7 +18,7 @@ local FILES = is_whole and {
 -- Tests, and groups of them, that are left out, with the reasons.
 local OUT = {
   { "durable", "a disk" },
-  { "without a token belongs to a cluster of its own", "a disk" },
+  { "without a token belongs to a separate cluster", "a disk" },
   { "etcd", "another process" },
   { "ends with its client, or the client's deadline", "the client of the spec has the system's clock" },
   { "gets calls that were cancelled, that were late", "the client of the spec has the system's clock" },
