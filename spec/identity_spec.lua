@@ -3,6 +3,7 @@
 local core = require "keywatch.core"
 local identity = require "keywatch.server.identity"
 local keywatch = require "keywatch"
+local testing = require "keywatch.testing"
 
 local directory = require "spec.support.directory"
 
@@ -52,6 +53,36 @@ describe("an identity", function()
     store = keywatch.open()
     assert.same(first, identity.of(store, { "http://a:1" }, "t"))
     assert.same(identity.new({ "http://b:1" }, "u"), identity.of(store, { "http://b:1" }, "u"))
+  end)
+
+  it("of a durable store is not replaced when it cannot be read", function()
+    local failure, n_changes = { code = "storage" }, 0
+    local store = {
+      status = function() return { commits = 1 } end,
+      rows = function() return nil, failure end,
+      change_rows = function()
+        n_changes = n_changes + 1
+        return true
+      end,
+    }
+    local ids, err = identity.of(store, { "http://a:1" }, "t")
+    assert.same({ nil, failure, 0 }, { ids, err, n_changes })
+  end)
+
+  it("of a durable store that another task closes cannot be read: serve fails", function()
+    testing.run(function(world)
+      local store = assert(keywatch.open { path = directory.new() .. "/store" })
+      function world.driver.work_seconds() return 2 end
+      local writing = keywatch.spawn(store.put, store, "a", "1")
+      keywatch.sleep(0)
+      local serving = keywatch.spawn(keywatch.serve, { store = store, listen = "http://host:1" })
+      keywatch.sleep(1)
+      store:close()
+      local _, server, err = serving:join()
+      assert.same({ nil, "closed" }, { server, err and err.code })
+      writing:join()
+    end)
+    directory.remove_all()
   end)
 
   it("without a token belongs to a separate cluster for each store", function()

@@ -317,6 +317,60 @@ describe("a server of a world", function()
     assert.same(results[1], results[2])
   end)
 
+  describe("that is started while a write is pending", function()
+    --- Starts a server in a task; a second later, while the start waits for a write of the store, calls act(server).
+    -- After the write judge(server) is called.
+    local function during_start(act, judge)
+      testing.run(function(world)
+        local server = world:serve { open = { path = directory.new() .. "/store" } }
+        server:stop()
+        function world.driver.work_seconds() return 2 end
+        local writing = keywatch.spawn(server.store.put, server.store, "a", "1")
+        keywatch.sleep(0)
+        local starting = keywatch.spawn(server.start, server)
+        keywatch.sleep(1)
+        assert.is_nil(server.server)
+        act(server)
+        assert(starting:join())
+        writing:join()
+        judge(server, world:client { server = server })
+      end)
+      directory.remove_all()
+    end
+
+    local function serves(_, client) assert(client:put("b", "")) end
+
+    it("is stopped: it does not serve", function()
+      during_start(function(server) server:stop() end, function(server, client)
+        assert.equal("unavailable", select(2, client:put("b", "", { timeout = 3 })).code)
+        assert.equal(2, server.store:status().revision)
+        server:start()
+        serves(server, client)
+      end)
+    end)
+
+    it("is killed: it does not serve, and has no store", function()
+      during_start(function(server) server:kill() end, function(server, client)
+        assert.same({ nil, nil }, { server.server, server.store })
+        server:start()
+        serves(server, client)
+      end)
+    end)
+
+    it("is killed or stopped and started: it serves", function()
+      for _, name in ipairs { "kill", "stop" } do
+        during_start(function(server)
+          server[name](server)
+          server:start()
+        end, serves)
+      end
+    end)
+
+    it("is started by another task: it serves", function()
+      during_start(function(server) server:start() end, serves)
+    end)
+  end)
+
   it("sends a snapshot that is larger than one step gathers", within.world(function(world)
     local MIB, size = 1024 * 1024, 0
     for i = 1, 8 do world.server.store:put("k" .. i, ("v"):rep(MIB)) end

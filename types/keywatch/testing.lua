@@ -113,7 +113,7 @@ local Server = {}
 ---Stops the server as a crash does: connections are lost, and new ones refused.
 function Server:stop() end
 
----Serves again, with the same store.
+---Serves again, with the same store. A stop or kill in another task ends a start that has not ended.
 function Server:start() end
 
 ---Kills a server whose store has a disk: what is not durable is lost. `start` opens the store again.

@@ -56,8 +56,13 @@ end
 local function of(store, peer_urls, token)
   local ids = new(peer_urls, token or DEFAULT_TOKEN, not token and salt_of(store) or nil)
   if not store:status().commits then return ids end
-  local rows = { member_id = store:rows(TABLE, "member_id"), cluster_id = store:rows(TABLE, "cluster_id") }
-  if rows.member_id and rows.cluster_id then return rows end
+  local known = {}
+  for _, name in ipairs { "member_id", "cluster_id" } do
+    local id, err = store:rows(TABLE, name)
+    if err then return nil, err end
+    known[name] = id
+  end
+  if known.member_id and known.cluster_id then return known end
   local ok, err = store:change_rows {
     { TABLE, "member_id", ids.member_id },
     { TABLE, "cluster_id", ids.cluster_id },

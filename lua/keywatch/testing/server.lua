@@ -37,6 +37,7 @@ local function open(world, name, url, store_opts)
     given = store_opts,
     store = nil,      -- nil while a server with a disk is killed
     server = nil,     -- keywatch's server; nil while it is stopped
+    n_stops = 0,      -- calls of stop and kill: each ends a `start` that waits for the store in another task
     cluster = 1,      -- number of the cluster, from which the ids are made
     latency = 0,      -- seconds, or a function that returns them
     is_isolated = false,
@@ -90,6 +91,7 @@ end
 --- Stops the server as a crash does: its connections are lost, and new ones are refused. Does nothing if it is stopped.
 function server_methods:stop()
   check_open(self, "stop")
+  self.n_stops = self.n_stops + 1
   if not self.server then return end
   local server = self.server
   self.server = nil
@@ -110,20 +112,31 @@ function server_methods:kill()
   count(self, "kill")
 end
 
---- Serves again, with the same store; after `kill` the store is opened again. Does nothing if the server is not
--- stopped.
-function server_methods:start()
-  check_open(self, "start")
-  if self.server then return end
-  self.store = self.store or open_store(self, self.given)
-  local server, err = keywatch.serve {
+--- Serves the store of the server, which waits for pending writes of a disk. Returns keywatch's server; nil and an
+-- error; or nil if the server was stopped or killed, or started by another task or a finalizer, during that.
+local function serve(self)
+  local n_stops = self.n_stops
+  local ok, server, err = pcall(keywatch.serve, {
     store = self.store,
     listen = self.url,
     name = self.name,
     cluster_token = ("%s %d"):format(self.name, self.cluster),
-  }
-  if not server and self.server then return end -- a finalizer has started it
-  if not server then check.misuse("start: %s", err.message) end
+  })
+  local is_over = self.server or self.n_stops ~= n_stops
+  if not ok and not (is_over and type(server) == "string") then error(server, 0) end -- a text: its store is closed
+  if not is_over then return server, err end
+  if ok and server then server:close() end
+end
+
+--- Serves again, with the same store; after `kill` the store is opened again. Does nothing if the server is not
+-- stopped, or if it is stopped or killed by another task before it serves.
+function server_methods:start()
+  check_open(self, "start")
+  if self.server then return end
+  self.store = self.store or open_store(self, self.given)
+  local server, err = serve(self)
+  if err then check.misuse("start: %s", err.message) end
+  if not server then return end
   self.server, self.is_intercepting = server, false
   apply(self)
   if self.world.has_had_rules then intercept(self) end
