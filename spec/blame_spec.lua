@@ -185,10 +185,11 @@ local SERVER = {
   mount = { kind("a.B", none, 5, {}), method },
   use = { kind({}, none, 5, { befor = print }, { before = 5 }, { after = 5 }) },
   shutdown = { seconds },
+  metrics = {},
   close = {},
 }
 
-local THREAD_SERVER = { addresses = {}, shutdown = { seconds }, close = {} }
+local THREAD_SERVER = { addresses = {}, shutdown = { seconds }, metrics = {}, close = {} }
 
 local TASK = { join = { seconds }, cancel = {} }
 
@@ -954,7 +955,7 @@ describe("a usage error is raised at the caller's line:", function()
 
   it("uses of a closed server", function()
     server:close()
-    assert.equal("", use_closed(server, SERVER, "the server is closed", { mount = true, use = true }))
+    assert.equal("", use_closed(server, SERVER, "the server is closed", { mount = true, use = true, metrics = true }))
     assert.equal("", use_closed(server, { mount = { key, kind({ A = print }) } }, "the server is closed", true))
   end)
 

@@ -34,7 +34,7 @@ end
 local function await_renewal(lease)
   local kept = lease.reference.kept
   local sent = kept.sent
-  await(function() return kept.err or kept.sent ~= sent and not kept.call and not kept.place end)
+  await(function() return kept.err or kept.sent ~= sent and not kept.call and not kept.queue_index end)
   assert.is_nil(kept.err)
 end
 
@@ -49,7 +49,7 @@ end
 local function hurry(lease)
   local kept = lease.reference.kept
   local timers = kept.keeper.timers
-  if kept.place or kept.call then return end
+  if kept.queue_index or kept.call then return end
   timers:remove(kept.timer)
   kept.timer = timers:add(0, kept)
   kept.keeper.transport.poll_at = nil
@@ -199,7 +199,7 @@ describe("a kept lease of a client in virtual time #plain", function() -- there 
     local acts = {}
     function acts.keep(lease) lease:keep() end
     function acts.hurry(lease)
-      if lease.reference and not lease.reference.is_over and not lease:error() then hurry(lease) end
+      if lease.reference and not lease.reference.is_released and not lease:error() then hurry(lease) end
     end
     function acts.orphan(lease) lease:orphan() end
     function acts.again(lease, i) leases[i] = client:lease_by_id(lease.id):keep() end
@@ -226,8 +226,8 @@ describe("a kept lease of a client in virtual time #plain", function() -- there 
       local n, waiting = 0, 0
       for id, kept in pairs(keeper.by_id) do
         assert(id == kept.id and not kept.err, kept.err)
-        n, waiting = n + 1, waiting + (kept.place and 1 or 0)
-        assert(not kept.place or keeper.queue[kept.place] == kept and not kept.call)
+        n, waiting = n + 1, waiting + (kept.queue_index and 1 or 0)
+        assert(not kept.queue_index or keeper.queue[kept.queue_index] == kept and not kept.call)
         assert(keeper.timers.heap[kept.timer.at] == kept.timer)
       end
       assert.same({ n, waiting, n }, { keeper.count, keeper.waiting, #keeper.timers.heap })
@@ -342,7 +342,7 @@ describe("a client that keeps leases #plain", function() -- there is no TLS in v
     keywatch.sleep(0)
     assert.is_nil(lease:error())
     assert(kept.deadline > keywatch.now())
-    assert.is_nil(kept.place)
+    assert.is_nil(kept.queue_index)
   end)
 
   it("uses another connection if the current one is silent, also to the only endpoint", function()
