@@ -31,7 +31,8 @@
  *                                                      progress has changed, or its replica has more to take
  *   client:has_news() -> boolean                       true if something has arrived that Lua has not taken yet, or the
  *                                                      client is closed
- *   client:is_quiet() -> boolean                       true if there is nothing of that kind, except ready watches
+ *   client:is_quiet() -> boolean                       true if the connection takes calls and no call has news;
+ *                                                      watches may be ready
  *   client:health() -> is_ready, is_over, why, got_enhance_your_calm, data_bytes
  *                                                      is_ready: the server takes calls; is_over: the connection has
  *                                                      ended; why: a text, or nil; data_bytes: bytes of messages that
@@ -50,8 +51,9 @@
  *                                                      still be received if a driver has dialed the client; otherwise
  *                                                      the client is freed, and most methods raise
  *
- * A finalizer may call cancel, next, next_watch and health of a client that was finalized before: cancel does nothing,
- * next and next_watch return nothing, health says that the connection has ended, and has_news is true.
+ * A finalizer may call cancel, next, next_watch, health, has_news and is_quiet of a client that was finalized before:
+ * cancel does nothing, next and next_watch return nothing, health says that the connection has ended, has_news is true,
+ * and is_quiet is false.
  */
 #ifndef KW_BIND_LUA_CLIENT_H
 #define KW_BIND_LUA_CLIENT_H

@@ -2,11 +2,11 @@
  *
  * compaction: removes history before a revision, in bounded steps. For the files of this folder only.
  *
- * For each key, a compaction at R removes every change that was replaced by a later change with main <= R, and every
- * tombstone before R. The compaction visits only the records that were written since the last one. A visited record is
- * removed if it was replaced. If it has itself replaced a record that the last compaction has left, that record is
- * removed, too. Nearly all records are removed in the order of revisions, so that neighbours on the disk are removed
- * together.
+ * For each key, a compaction at revision R removes every change before R that a later change, at or before R, has
+ * replaced; and every tombstone before R. It visits the records from the revision of the last compaction on: also that
+ * revision again, since its tombstones were left. The visit of a record removes the older records of its key that are
+ * replaced now, and the record itself if it is replaced. Nearly all records are removed in the order of revisions, so
+ * that neighbours on the disk are removed together.
  *
  *   put a at 2, put b at 3, put a at 4, delete b at 5, put c at 6; compact(5):
  *     visit 2, 3    removed: replaced by 4 and 5      visit 4    remains
@@ -29,8 +29,9 @@ void kw_compaction_start(kw_store *store, int64_t rev);
 void kw_compaction_reset(kw_store *store, int64_t rev);
 
 /* Returns when the next step is due: INT64_MIN, or a later time if memory was short in the last step. Returns KW_NEVER
- * if there are no records to visit, if the gathering commit group is too large, or if the compaction waits for a
- * checkpoint or for deliveries to watchers, see kw_store_hook. */
+ * if there are no records to visit, if a damaged record stops the compaction, if a snapshot is gathering, if the
+ * gathering commit group is too large, or if the compaction waits for a checkpoint or for deliveries to watchers, see
+ * kw_store_hook. */
 int64_t kw_compaction_deadline(const kw_store *store);
 
 /* True if the running compaction waits for a checkpoint: only records that the database has can be removed. */

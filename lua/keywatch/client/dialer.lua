@@ -7,8 +7,8 @@
 --   any      one after the other, in a random order
 --   fastest  all at once; the first that answers is used
 --
--- Endpoints that have failed recently, or were useless, come after the others. Endpoints of the option that are not in
--- the member list come last. A round has failed when no endpoint has answered. After each failed round the dialer
+-- Endpoints that have failed recently, or were useless, come after the others. Endpoints given to connect that are not
+-- in the member list come last. A round has failed when no endpoint has answered. After each failed round the dialer
 -- waits, see backoff.lua. The dialer never blocks: `poll` proceeds as far as possible.
 
 local core = require "keywatch.core"
@@ -80,8 +80,8 @@ local function find(list, endpoint)
   end
 end
 
---- Replaces the endpoints. Known endpoints stay the same objects, and those of the option are still tried, after all
--- others. Does nothing if the list is empty.
+--- Replaces the endpoints. Known endpoints stay the same objects, and those given to connect are still tried, after
+-- all others. Does nothing if the list is empty.
 function dialer_methods:set_endpoints(list)
   local endpoints, extra = {}, {}
   for _, endpoint in ipairs(list) do

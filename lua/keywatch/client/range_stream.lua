@@ -130,10 +130,10 @@ local function take_message(self, page)
   return page, false
 end
 
---- Returns the next page, encoded as a RangeResponse, and whether it is the last one: any other has neither header nor
--- `more`. Returns nil if the page has not arrived yet: `wake` is then called when it may have arrived. Returns false if
--- there is no stream: the reader requests a page. `bytes` is the encoded RangeRequest of the rest, at the revision of
--- the first page.
+--- Returns the next page, encoded as a RangeResponse, and true if it is the last one. Only the last page has a header
+-- and `more`. Returns nil if the page has not arrived yet: `wake` is then called when it may have arrived. Returns
+-- false if there is no stream: the reader requests a page. `bytes` is the encoded RangeRequest of the rest, at the
+-- revision of the first page.
 function rest_methods:take(transport, bytes, wake)
   if not self.receiver and not begin(self, transport, bytes, wake) then return false end
   while self.receiver do

@@ -3,8 +3,9 @@
 -- call first needs it, and a new one is opened after it has ended, or after a fork.
 --
 -- All background work (connecting, authenticating, receiving, keeping watches attached, reading pages for watches,
--- renewing leases) is done in `poll`. The driver calls `poll` while a call waits, a connection is open, a watch exists,
--- a page is to be read, or a lease is kept. None of this work needs a task, so a client works at top level, too.
+-- renewing leases) is done in `poll`. The driver calls `poll` while a call waits, a connection is open or being
+-- opened, a watch or a cache is open, a page is to be read, or a lease is kept. None of this work needs a task, so a
+-- client works at top level, too.
 --
 -- A call that no server has executed is tried again until its deadline. A call that a server may have executed is tried
 -- again only if it is a read.
@@ -75,7 +76,7 @@ local function new(endpoints, opts)
   local between = backoff.new(opts.backoff)
   local self = setmetatable({
     opts = opts,
-    backoff = between,    -- returns the seconds to wait after so many failures
+    backoff = between,    -- backoff(n): seconds to wait after n failures
     dialer = dialer.new(endpoints, {
       handshake_timeout = opts.connect_timeout,
       keepalive = opts.keepalive,
@@ -86,14 +87,14 @@ local function new(endpoints, opts)
     connection = nil,     -- the connection that new calls go to
     connections = {},     -- as keys: all open connections
     authenticating = nil, -- the connection whose user is being authenticated
-    authenticating_until = 0, -- the deadline of that
-    authenticating_call = nil, -- the number of the call
+    authenticating_until = 0, -- the deadline of the authentication
+    authenticating_call = nil, -- the number of its call
     uses = 0,             -- calls that are running, that wait for a connection, or that pause
     waiting = 0,          -- calls that wait for a connection
     pausing = 0,          -- calls that wait until they are tried again
     retrying = 0,         -- calls that have failed, and are tried again
-    request_trouble = nil, -- the last error text of these
-    -- The same of calls at top level, which continue after a fork:
+    request_trouble = nil, -- the last error text of the calls that are tried again
+    -- The same counters for calls at top level only, which continue after a fork:
     top = { uses = 0, waiting = 0, pausing = 0, retrying = 0 },
     is_attached = false,  -- the driver polls this transport
     must_look_again = false,
@@ -103,7 +104,7 @@ local function new(endpoints, opts)
     successor = nil,      -- the transport of these calls
     is_short = false,     -- this transport is such a successor
     polled_at = 0,        -- time of the last poll
-    quiet_until = 0,      -- the time until which only watches have work, unless a field above says otherwise
+    quiet_until = 0,      -- until this time only watches need work; is_quiet checks what can need work earlier
     changed = nil,        -- driver event: set when `connection`, `refusal` or `is_closed` has changed
     closing = nil,        -- driver event: set when the transport is closed
     guarded = setmetatable({}, { __mode = "v" }), -- [1]: the sentinel of the client
@@ -125,8 +126,9 @@ end
 
 -- {====== The driver ======
 
---- Attaches the transport to the driver, or detaches it. It is attached while a call waits, a connection is open (the
--- loop would spin until its bytes are read), a watch exists, a page is to be read for one, or a lease is kept.
+--- Attaches the transport to the driver, or detaches it. It is attached while a call waits, a connection is open
+-- (the loop would spin until its bytes are read) or being opened, a watch or a cache is open, a page is to be read, or
+-- a lease is kept.
 function transport_methods:update()
   local is_wanted = not self.is_closed
     and (self.uses > 0 or next(self.connections) ~= nil or self.dialer:has_connection()
@@ -568,8 +570,9 @@ function transport_methods:renew(connection, token, status, text)
 end
 
 --- True if a call has certainly not been executed: the server has not processed it; or the call requires a leader, and
--- the server has refused it because it has none. Members of etcd check that before they do anything else. The services
--- outside of etcdserverpb make several changes, and may have made some of them.
+-- the server has refused it because it has none. Members of etcd check for a leader before anything else. This does not
+-- hold for the services outside of etcdserverpb (locks, elections): one call makes several changes, and some may have
+-- been made.
 local function is_refused(waiter, call)
   return waiter.is_refused or waiter.status == grpc_status.UNAVAILABLE and waiter.text == NO_LEADER
     and waiter.requires_leader and call.path:find("^/etcdserverpb%.") ~= nil
@@ -613,8 +616,8 @@ local function undo_pause(self)
   self:release()
 end
 
---- Pauses after a server has failed. Returns false, without waiting, if the deadline would be first; and if
--- driver.expire has ended the wait.
+--- Pauses after a server has failed. Returns true after the pause. Returns false if the deadline is before its end,
+-- without waiting, or if driver.expire has ended the wait.
 local function pause(self, failures, deadline)
   local d = driver.get()
   local seconds = self.backoff(failures)
@@ -721,7 +724,8 @@ local function make_call(self, path, bytes, deadline, is_read, metadata, report)
   return found, why, by
 end
 
---- Makes a call with one message and one answer. Returns the bytes of the answer, nil and the connection of the answer;
+--- Makes a call with one message and one answer. The arguments are path, bytes, deadline, is_read, metadata and report,
+-- see make_call. Returns the bytes of the answer, nil and the connection of the answer;
 -- or nil and an error. With `is_read` the call may be repeated. After `drain` the calls of nginx's requests use a
 -- transport of their own, which is drained in its turn when none of them is running.
 function transport_methods:unary(...)

@@ -2,7 +2,8 @@
 --- settings: the values of a command's flags, from the command line, the environment and a configuration file.
 --
 -- The variable ETCD_MAX_TXN_OPS sets --max-txn-ops. An empty variable is ignored. A flag on the command line overrides
--- its variable; etcd would refuse to start. If there is a configuration file, flags and variables are ignored.
+-- its variable; etcd would refuse to start. If there is a configuration file, the values of flags and variables are
+-- ignored, but must be valid.
 
 local config_file = require "keywatch.command.config_file"
 local flags = require "keywatch.command.flags"

@@ -93,7 +93,7 @@ function checks.secure_urls(given, values)
   end
 end
 
---- Both flags check client certificates.
+--- The flags --client-crl-file and --client-cert-allowed-hostname need a check of client certificates.
 function checks.clients(given, values)
   for _, name in ipairs { "client-crl-file", "client-cert-allowed-hostname" } do
     if values[name] and not are_clients_checked(values) then
@@ -176,7 +176,7 @@ local function options(values, data_dir)
   }
 end
 
--- The flags by the names of options that errors name.
+-- The flag for each option that an error of keywatch.tls may name.
 local OPTIONS = {
   cert = "cert-file", key = "key-file", ca = "trusted-ca-file", crl = "client-crl-file",
   cipher_suites = "cipher-suites", allowed_hostname = "client-cert-allowed-hostname",

@@ -16,9 +16,9 @@ fence.extend(lock_mt)
 local OPTIONS = { ttl = "ttl", session = "any", timeout = "seconds", deadline = "seconds" }
 
 --- Returns the deadline of the options, or nil. Raises if an option is unknown or invalid.
-local function check_options(owner, opts, name)
-  check.known(opts, name, OPTIONS)
-  sessions.check_given(owner, opts, name)
+local function check_options(owner, opts, called)
+  check.known(opts, called, OPTIONS)
+  sessions.check_given(owner, opts, called)
   return opts.deadline or opts.timeout and driver.get().now() + opts.timeout
 end
 
