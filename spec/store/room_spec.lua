@@ -21,7 +21,7 @@ if not probe then
 
   local BASE, LOAD, OPS = 20000, is_fast and 50000 or 200000, 128
   local MIB = 1024 * 1024
-  local PARTS = 1.5 * MIB -- that LMDB keeps for the next commit group
+  local PARTS = 2 * MIB -- that LMDB keeps for the next commit group, and malloc between blocks
 
   local function put_all(client, prefix, n)
     for from = 1, n, OPS do
