@@ -11,7 +11,7 @@ local process = require "spec.support.process"
 
 local page = document.read("docs/openresty.md")
 
-local EFFECTS = { start = "blocks, for a second at most", wait = "waits", read = "raises" }
+local EFFECTS = { start = "blocks, for a second unless it has a timeout", wait = "waits", read = "raises" }
 
 --- The whole configuration of a block, which may have only what stands in `http`.
 local function configuration_of(text, peer)
