@@ -230,12 +230,15 @@ self-signed-cert-validity: 1
         "-cert", own, "-key", own_key, "-verify_return_error", "-servername", "localhost")
       assert.equal(0, status, text)
       assert.matches("ALPN protocol: h2", text)
+      for _, how in ipairs { "--http1.1", "--no-alpn" } do
+        status, text = run("curl", "-sS", how, "--cacert", ca, "--cert", own, "--key", own_key, urls[1] .. "/health")
+        assert.equal(0, status, text)
+        assert.equal('{"health":"true","reason":""}', text)
+      end
       local address, plain = urls[1]:match("//(.*)"), urls[2]:match("//(.*)")
       expect_rejected("the client speaks plain HTTP/1, and not TLS", "curl", "-sSf", "http://" .. address)
       expect_rejected("the client speaks TLS, but this port is plain", "curl", "-sSk", "https://" .. plain)
       expect_rejected("the client has sent no certificate", "curl", "-sSk", "--max-time", "20", "https://" .. address)
-      expect_rejected("the client does not offer HTTP/2", "curl", "-sSk", "--http1.1", "--cert", own, "--key", own_key,
-        "https://" .. address)
       expect_rejected("the client has no version of TLS in common with us", "openssl", "s_client", "-connect", address,
         "-tls1_1", "-cipher", "ALL:@SECLEVEL=0", "-alpn", "h2")
     end)

@@ -7,7 +7,9 @@
 #include "bind/lua_peer.h"
 #include "bind/lua_server.h"
 #include "bind/lua_value.h"
+#include "http/head.h"
 #include "rpc/call.h"
+#include "rpc/request.h"
 
 static kw_lua_server *check_server(lua_State *L) {
   return luaL_checkudata(L, 1, KW_SERVER_NAME);
@@ -159,6 +161,33 @@ static int l_finish(lua_State *L) {
   return 0;
 }
 
+/* Reads a list of names and values at an index of the stack, which owns their bytes. Returns the number of fields. */
+static size_t check_fields(lua_State *L, int index, kw_http_field fields[KW_HEAD_FIELDS]) {
+  size_t n = 0;
+  luaL_checktype(L, index, LUA_TTABLE);
+  luaL_argcheck(L, lua_rawlen(L, index) <= 2 * KW_HEAD_FIELDS, index, "too many fields");
+  for (int i = 1; i < (int)lua_rawlen(L, index); i += 2) {
+    lua_rawgeti(L, index, i);
+    lua_rawgeti(L, index, i + 1);
+    luaL_argcheck(L, lua_type(L, -1) == LUA_TSTRING && lua_type(L, -2) == LUA_TSTRING, index,
+                  "strings expected");
+    fields[n++] = (kw_http_field){kw_bind_check_bytes(L, -2), kw_bind_check_bytes(L, -1)};
+    lua_pop(L, 2);
+  }
+  return n;
+}
+
+static int l_answer(lua_State *L) {
+  kw_http_field fields[KW_HEAD_FIELDS];
+  uint64_t id = check_id(L);
+  kw_http_answer answer = {.status = (int)luaL_checkinteger(L, 3), .fields = fields};
+  answer.n_fields = check_fields(L, 4, fields);
+  answer.length = lua_isnoneornil(L, 5) ? -1 : kw_bind_check_int(L, 5, 0);
+  kw_server *server = server_of(L);
+  lua_pushboolean(L, server == NULL || kw_request_answer(server, id, &answer));
+  return 1;
+}
+
 static int l_proceed(lua_State *L) {
   uint64_t id = check_id(L);
   kw_server *server = server_of(L);
@@ -167,11 +196,17 @@ static int l_proceed(lua_State *L) {
   return 0;
 }
 
-static const luaL_Reg methods[] = {{"mount", l_mount},         {"methods", l_methods},
-                                   {"intercept", l_intercept}, {"next_news", l_next_news},
-                                   {"info", l_info},           {"receive", l_receive},
-                                   {"send", l_send},           {"finish", l_finish},
-                                   {"proceed", l_proceed},     {NULL, NULL}};
+static const luaL_Reg methods[] = {{"mount", l_mount},
+                                   {"methods", l_methods},
+                                   {"intercept", l_intercept},
+                                   {"next_news", l_next_news},
+                                   {"info", l_info},
+                                   {"receive", l_receive},
+                                   {"send", l_send},
+                                   {"finish", l_finish},
+                                   {"answer", l_answer},
+                                   {"proceed", l_proceed},
+                                   {NULL, NULL}};
 
 void kw_bind_add_calls(lua_State *L) {
   luaL_setfuncs(L, methods, 0);

@@ -147,7 +147,8 @@ typedef struct kw_engine {
    * peer is done, and has nothing pending. */
   void (*refuse)(kw_peer *peer, const char *why);
 
-  /* Sets the common name of the client's verified certificate, or NULL if there is none. */
+  /* Called after the handshake of each connection with TLS. `common_name` is that of the client's verified
+   * certificate; NULL: there is none. */
   void (*identify)(kw_peer *peer, const char *common_name);
 
   /* }====== */

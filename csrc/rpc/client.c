@@ -28,7 +28,7 @@ struct kw_client {
 
 /* Notifies the driver that the session may have bytes to write, or another deadline. */
 static void update(kw_client *client) {
-  kw_driver_update(&client->driver, client->session);
+  kw_driver_update(&client->driver, kw_session_deadline(client->session));
 }
 
 /* {====== Hooks of the session ====== */
@@ -269,7 +269,7 @@ void kw_client_end(kw_client *client) {
 void kw_client_dial(kw_client *client, const kw_peer_hooks *hooks, int64_t now) {
   kw_driver_init(&client->driver, hooks);
   kw_session_step(client->session, now);
-  kw_driver_set_deadline(&client->driver, client->session);
+  kw_driver_set_deadline(&client->driver, kw_session_deadline(client->session));
 }
 
 void kw_client_opened(kw_client *client, int64_t now) {
@@ -352,12 +352,14 @@ static void wrote(void *ctx, size_t bytes) {
   kw_client *client = ctx;
   kw_chain_skip(kw_session_out(client->session), bytes);
   kw_session_wrote(client->session);
-  kw_driver_set_deadline(&client->driver, client->session);
+  kw_driver_set_deadline(&client->driver, kw_session_deadline(client->session));
 }
 
 static unsigned state(const void *ctx) {
   const kw_client *client = ctx;
-  return client->is_closed ? KW_PEER_IS_DONE : kw_driver_state(client->session);
+  if (client->is_closed) return KW_PEER_IS_DONE;
+  return kw_driver_state(kw_session_is_done(client->session),
+                         kw_session_wants_bytes(client->session));
 }
 
 int64_t kw_client_deadline(const kw_client *client) {

@@ -28,18 +28,16 @@ static inline void kw_driver_touch(const kw_driver *driver) {
   if (driver->hooks.on_dirty != NULL) driver->hooks.on_dirty(driver->hooks.ctx);
 }
 
-/* Passes the session's deadline to the driver, if it is earlier than the one that the driver knows. */
-static inline void kw_driver_set_deadline(kw_driver *driver, const kw_session *session) {
-  if (driver->hooks.on_deadline == NULL) return;
-  int64_t due = kw_session_deadline(session);
-  if (due >= driver->due) return;
+/* Passes a deadline to the driver, if it is earlier than the one that the driver knows. */
+static inline void kw_driver_set_deadline(kw_driver *driver, int64_t due) {
+  if (driver->hooks.on_deadline == NULL || due >= driver->due) return;
   driver->due = due;
   driver->hooks.on_deadline(driver->hooks.ctx, due);
 }
 
 /* Does what kw_driver_set_deadline and kw_driver_touch do. */
-static inline void kw_driver_update(kw_driver *driver, const kw_session *session) {
-  kw_driver_set_deadline(driver, session);
+static inline void kw_driver_update(kw_driver *driver, int64_t due) {
+  kw_driver_set_deadline(driver, due);
   kw_driver_touch(driver);
 }
 
@@ -48,10 +46,15 @@ static inline void kw_driver_stepped(kw_driver *driver) {
   driver->due = INT64_MAX;
 }
 
+/* True if the connection has used up its turn. */
+static inline bool kw_driver_is_turn_over(const kw_driver *driver) {
+  return driver->hooks.is_turn_over != NULL && driver->hooks.is_turn_over(driver->hooks.ctx);
+}
+
 /* Returns the state of a connection for the driver: KW_PEER_WANTS_BYTES, KW_PEER_IS_DONE or 0. */
-static inline unsigned kw_driver_state(const kw_session *session) {
-  if (kw_session_is_done(session)) return KW_PEER_IS_DONE;
-  return kw_session_wants_bytes(session) ? KW_PEER_WANTS_BYTES : 0;
+static inline unsigned kw_driver_state(bool is_done, bool wants_bytes) {
+  if (is_done) return KW_PEER_IS_DONE;
+  return wants_bytes ? KW_PEER_WANTS_BYTES : 0;
 }
 
 #endif

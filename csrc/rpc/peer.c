@@ -7,6 +7,7 @@
 #include "model/error.h"
 #include "rpc/method.h"
 #include "rpc/notes.h"
+#include "rpc/request.h"
 #include "rpc/write_queue.h"
 
 /* {====== Hooks of the session ====== */
@@ -85,9 +86,7 @@ static void on_timeout(kw_stream *stream, void *ctx) {
 }
 
 static bool is_turn_over(void *ctx) {
-  const kw_peer *peer = ctx;
-  return peer->driver.hooks.is_turn_over != NULL &&
-         peer->driver.hooks.is_turn_over(peer->driver.hooks.ctx);
+  return kw_driver_is_turn_over(&((const kw_peer *)ctx)->driver);
 }
 
 static void on_close(kw_stream *stream, void *ctx) {
@@ -97,6 +96,31 @@ static void on_close(kw_stream *stream, void *ctx) {
   kw_method_count_end(server, stream);
   kw_call_end_intercepted(server, stream);
   if (server->takes_notes) kw_notes_close(ctx, stream);
+}
+
+/* }====== */
+
+/* {====== Either protocol ====== */
+
+static kw_account *account_of(const kw_peer *peer) {
+  return peer->http != NULL ? kw_http_account(peer->http) : kw_session_account(peer->session);
+}
+
+static int64_t deadline_of(const kw_peer *peer) {
+  return peer->http != NULL ? kw_http_deadline(peer->http) : kw_session_deadline(peer->session);
+}
+
+static kw_chain *out_of(kw_peer *peer) {
+  if (peer->server == NULL) return &peer->left;
+  return peer->http != NULL ? kw_http_out(peer->http) : kw_session_out(peer->session);
+}
+
+static void flush(kw_peer *peer) {
+  if (peer->http != NULL) {
+    kw_http_flush(peer->http, peer->server->now);
+  } else {
+    kw_session_flush(peer->session);
+  }
 }
 
 /* }====== */
@@ -127,7 +151,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   server->n_peers++;
   server->counters.accepted++;
   if (server->takes_notes) kw_notes_accepted(server, peer->driver.hooks.remote);
-  kw_driver_set_deadline(&peer->driver, peer->session);
+  kw_driver_set_deadline(&peer->driver, deadline_of(peer));
   return peer;
 }
 
@@ -154,18 +178,20 @@ static void note_end(kw_server *server, const kw_peer *peer, const char *text, b
 /* Ends the session of a peer. The notes of its streams precede the note of its end. */
 static void detach_as(kw_peer *peer, const char *text, bool is_rejected) {
   kw_server *server = peer->server;
-  kw_chain *out = kw_session_out(peer->session);
-  kw_session_flush(peer->session);
+  kw_chain *out = out_of(peer);
+  flush(peer);
   kw_chain_discharge(out);
   peer->left = *out;
   *out = (kw_chain){0};
-  kw_session_free(peer->session);
+  if (peer->http != NULL) kw_http_free(peer->http);
+  if (peer->session != NULL) kw_session_free(peer->session);
   server->counters.rejected += is_rejected;
   note_end(server, peer, text, is_rejected);
   kw_link_remove(&peer->link);
   server->n_peers--;
   peer->server = NULL;
   peer->session = NULL;
+  peer->http = NULL;
   kw_driver_touch(&peer->driver);
 }
 
@@ -173,7 +199,7 @@ static void detach(kw_peer *peer, const char *why) {
   char text[KW_NOTE_TEXT];
   if (peer->server == NULL) return;
   explain_end(peer, why, text);
-  detach_as(peer, text, kw_session_is_foreign(peer->session));
+  detach_as(peer, text, peer->session != NULL && kw_session_is_foreign(peer->session));
 }
 
 void kw_peer_detach(kw_peer *peer) {
@@ -185,6 +211,7 @@ void kw_peer_refuse(kw_peer *peer, const char *why) {
 }
 
 void kw_peer_identify(kw_peer *peer, const char *common_name) {
+  peer->is_tls = true;
   if (common_name == NULL || peer->common_name != NULL) return;
   peer->common_name = kw_blob_copy(kw_slice_of(common_name, strlen(common_name)));
 }
@@ -196,7 +223,7 @@ void kw_peer_cut(kw_peer *peer) {
 }
 
 size_t kw_peer_held(const kw_peer *peer) {
-  return kw_session_account(peer->session)->held;
+  return account_of(peer)->held;
 }
 
 bool kw_peer_is_busy(const kw_peer *peer) {
@@ -204,22 +231,70 @@ bool kw_peer_is_busy(const kw_peer *peer) {
 }
 
 const char *kw_peer_why(const kw_peer *peer) {
-  return peer->session == NULL ? "" : kw_session_why(peer->session);
+  if (peer->server == NULL) return "";
+  return peer->http != NULL ? kw_http_why(peer->http) : kw_session_why(peer->session);
 }
 
 kw_peer *kw_peer_at(kw_link *link) {
   return KW_CONTAINER_OF(link, kw_peer, link);
 }
 
-void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now) {
+static void drain_session(kw_peer *peer, int64_t ms, int64_t now) {
   kw_stream *stream = NULL;
   while ((stream = kw_session_next(peer->session, stream)) != NULL) {
     const kw_method *method = stream->method;
     if (method != NULL && method->on_drain != NULL) method->on_drain(peer->server, stream);
   }
   kw_session_drain(peer->session, ms, now);
-  kw_driver_update(&peer->driver, peer->session);
 }
+
+void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now) {
+  if (peer->http != NULL) {
+    kw_http_drain(peer->http, ms, now);
+  } else {
+    drain_session(peer, ms, now);
+  }
+  kw_driver_update(&peer->driver, deadline_of(peer));
+}
+
+/* {====== The first bytes ====== */
+
+/* Replaces the session, which has no streams, by a connection of HTTP/1.1. */
+static void begin_http(kw_peer *peer, int64_t now) {
+  peer->http = kw_http_new(&peer->server->options.http, &kw_request_hooks, peer, now);
+  if (peer->http == NULL) {
+    detach(peer, "out of memory");
+    return;
+  }
+  kw_session_free(peer->session);
+  peer->session = NULL;
+}
+
+static void deliver(kw_peer *peer, kw_slice bytes, int64_t now) {
+  if (peer->http != NULL) {
+    kw_http_feed(peer->http, bytes, now);
+  } else if (peer->session != NULL) {
+    kw_session_feed(peer->session, bytes, now);
+  }
+}
+
+/* Delivers bytes once the first ones tell which protocol the client speaks. The session refuses every other protocol
+ * than these two. */
+static void deliver_first(kw_peer *peer, kw_slice bytes, int64_t now) {
+  size_t n = kw_min_size(bytes.len, sizeof peer->first - peer->n_first);
+  if (n > 0) memcpy(peer->first + peer->n_first, bytes.data, n);
+  peer->n_first += (uint8_t)n;
+  kw_slice first = kw_slice_of(peer->first, peer->n_first);
+  kw_first protocol = bytes.len == 0 ? KW_FIRST_FOREIGN : kw_first_bytes(first);
+  if (protocol == KW_FIRST_UNKNOWN) return;
+  peer->has_protocol = true;
+  if (protocol == KW_FIRST_HTTP1) begin_http(peer, now);
+  if (first.len > 0) deliver(peer, first, now);
+  if (bytes.len == 0 || n < bytes.len)
+    deliver(peer, kw_slice_of(bytes.data + n, bytes.len - n), now);
+}
+
+/* }====== */
 
 /* {====== For the driver ====== */
 
@@ -237,19 +312,16 @@ static void feed(void *ctx, const void *bytes, size_t len, int64_t now) {
   kw_peer *peer = ctx;
   if (peer->server == NULL) return;
   peer->server->now = now;
-  kw_session_feed(peer->session, kw_slice_of(bytes, len), now);
-  kw_driver_update(&peer->driver, peer->session);
-}
-
-static kw_chain *out_of(kw_peer *peer) {
-  return peer->session == NULL ? &peer->left : kw_session_out(peer->session);
+  (peer->has_protocol ? deliver : deliver_first)(peer, kw_slice_of(bytes, len), now);
+  if (peer->server != NULL) kw_driver_update(&peer->driver, deadline_of(peer));
 }
 
 static size_t pending(void *ctx, struct iovec *pieces, size_t max) {
   kw_peer *peer = ctx;
-  if (peer->session != NULL) {
-    kw_session_set_time(peer->session, peer->server->now);
-    kw_session_flush(peer->session);
+  if (peer->session != NULL) kw_session_set_time(peer->session, peer->server->now);
+  if (peer->server != NULL) {
+    flush(peer);
+    kw_driver_set_deadline(&peer->driver, deadline_of(peer));
   }
   return kw_chain_peek(out_of(peer), pieces, max);
 }
@@ -257,15 +329,22 @@ static size_t pending(void *ctx, struct iovec *pieces, size_t max) {
 static void wrote(void *ctx, size_t bytes) {
   kw_peer *peer = ctx;
   kw_chain_skip(out_of(peer), bytes);
-  if (peer->session == NULL) return;
+  if (peer->server == NULL) return;
   if (bytes > 0) peer->last_progress = peer->server->now;
-  kw_session_wrote(peer->session);
-  kw_driver_set_deadline(&peer->driver, peer->session);
+  if (peer->http != NULL) {
+    kw_http_wrote(peer->http, peer->server->now);
+  } else {
+    kw_session_wrote(peer->session);
+  }
+  kw_driver_set_deadline(&peer->driver, deadline_of(peer));
 }
 
 static unsigned state(const void *ctx) {
   const kw_peer *peer = ctx;
-  return peer->session == NULL ? KW_PEER_IS_DONE : kw_driver_state(peer->session);
+  if (peer->server == NULL) return KW_PEER_IS_DONE;
+  if (peer->http != NULL)
+    return kw_driver_state(kw_http_is_done(peer->http), kw_http_wants_bytes(peer->http));
+  return kw_driver_state(kw_session_is_done(peer->session), kw_session_wants_bytes(peer->session));
 }
 
 static void step(void *ctx, int64_t now) {
@@ -273,8 +352,12 @@ static void step(void *ctx, int64_t now) {
   if (peer->server == NULL) return;
   peer->server->now = now;
   kw_driver_stepped(&peer->driver);
-  kw_session_step(peer->session, now);
-  kw_driver_update(&peer->driver, peer->session);
+  if (peer->http != NULL) {
+    kw_http_step(peer->http, now);
+  } else {
+    kw_session_step(peer->session, now);
+  }
+  kw_driver_update(&peer->driver, deadline_of(peer));
 }
 
 const kw_peer_face kw_accepted_face = {feed, pending, wrote, state, step, close_peer};

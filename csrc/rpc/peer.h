@@ -22,8 +22,8 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
  * done. */
 void kw_peer_refuse(kw_peer *peer, const char *why);
 
-/* Sets the common name of the client's verified certificate; NULL: none. If memory is short, there is none. Does
- * nothing if the peer has a common name already. */
+/* Notes that the connection uses TLS, and the common name of the certificate that the client has shown; NULL: none. If
+ * memory is short, there is none. */
 void kw_peer_identify(kw_peer *peer, const char *common_name);
 
 /* Returns why the session of the peer has ended, or is about to; "" if it is still open, or if the peer was

@@ -20,7 +20,8 @@ kw_server_options kw_server_defaults(void) {
                              .max_fragment = session.max_message,
                              .outlet_bytes = KW_DEFAULT_OUTLET_BYTES,
                              .connection_quota = KW_DEFAULT_CONNECTION_QUOTA,
-                             .session = session};
+                             .session = session,
+                             .http = kw_http_defaults()};
 }
 
 static bool add_methods(kw_server *server, const kw_method *methods) {
@@ -38,7 +39,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->options = *options;
   server->pid = kw_process_id();
   server->reads = kw_work_of_turn();
-  server->options.session.budget = &server->budget;
+  server->options.session.budget = server->options.http.budget = &server->budget;
   server->options.session.settings = &server->settings;
   server->options.session.discarded = &server->discarded;
   server->remaining.budget = server->abandoned.budget = &server->budget;

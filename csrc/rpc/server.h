@@ -9,6 +9,7 @@
 #include "face/engine.h"
 #include "base/histogram.h"
 #include "h2/session.h"
+#include "http/connection.h"
 #include "watch/hub.h"
 
 /* How much larger a message may be than the limit of a request, as in etcd. */
@@ -38,8 +39,9 @@ typedef struct kw_server_options {
   bool measures_handling;  /* each method has a histogram of the time that its calls take */
   const bool *is_busy;     /* true while the store's owner is in the middle of a call; or NULL */
 
-  /* `session.budget` and `session.settings` are not used: the server has its own. */
+  /* `session.budget`, `session.settings` and `http.budget` are not used: the server has its own. */
   kw_session_options session;
+  kw_http_options http;
 } kw_server_options;
 
 /* What a server counts for metrics, besides the counters of each method. */

@@ -8,6 +8,8 @@
 #include "base/link.h"
 #include "base/map.h"
 #include "codec/messages.h"
+#include "http/connection.h"
+#include "http/first_bytes.h"
 #include "rpc/driver.h"
 #include "rpc/server.h"
 
@@ -119,12 +121,17 @@ static inline int64_t kw_server_time(const kw_server *server) {
 /* See rpc/peer.h. */
 struct kw_peer {
   kw_server *server;   /* NULL: detached; only `left` is still to be written */
-  kw_session *session; /* NULL with it */
-  kw_chain left;       /* output of the session that has ended */
+  kw_session *session; /* NULL: detached, or the client speaks HTTP/1.1 */
+  kw_http *http;       /* NULL: detached, or the client speaks HTTP/2, or nothing yet */
+  kw_chain left;       /* output of the session or the HTTP connection that has ended */
   kw_driver driver;
-  kw_blob *common_name;  /* of the client's certificate; or NULL */
+  kw_blob *common_name;          /* of the client's certificate; or NULL */
   int64_t last_progress; /* when bytes were last written, or a message was last received */
-  kw_link link;          /* among the peers of the server */
+  kw_link link;                  /* among the peers of the server */
+  uint8_t first[KW_FIRST_BYTES]; /* bytes from which the protocol is not known yet */
+  uint8_t n_first;
+  bool has_protocol; /* the protocol is known */
+  bool is_tls;
 };
 
 static inline kw_peer *kw_peer_of(const kw_stream *stream) {

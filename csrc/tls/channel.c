@@ -257,12 +257,18 @@ static void note_common_name(kw_tls_channel *channel) {
   OPENSSL_free(text);
 }
 
-/* Called when the handshake has succeeded. A server that has chosen no protocol might not speak HTTP/2. */
-static void begin(kw_tls_channel *channel) {
+/* True if the protocol that was agreed on can be used. A server tells protocols apart by the first bytes. */
+static bool has_protocol(const kw_tls_channel *channel) {
   const unsigned char *protocol;
   unsigned len;
   SSL_get0_alpn_selected(channel->ssl, &protocol, &len);
-  if (len != 2 || memcmp(protocol, "h2", 2) != 0) {
+  return kw_tls_context_is_server(channel->remote.context) ||
+         (len == 2 && memcmp(protocol, "h2", 2) == 0);
+}
+
+/* Called when the handshake has succeeded. A server that has chosen no protocol might not speak HTTP/2. */
+static void begin(kw_tls_channel *channel) {
+  if (!has_protocol(channel)) {
     kw_tls_fail(&channel->remote.failure, KW_TLS_PROTOCOL,
                 "the %s does not speak HTTP/2: it has not agreed to the protocol h2 (ALPN)",
                 role(channel));

@@ -7,8 +7,9 @@
 #include "base/mem.h"
 #include "tls/suites.h"
 
-#define ALPN_H2 "\2h2"   /* the list of offered protocols, each after its length */
-#define CERT_LIST 65536  /* bytes of the certificates that the other side may send */
+#define ALPN_CLIENT "\2h2"            /* lists of protocols, each after its length */
+#define ALPN_SERVER "\2h2\10http/1.1" /* the first one that the client offers is chosen */
+#define CERT_LIST 65536               /* bytes of the certificates that the other side may send */
 #define CERT_DEPTH 10    /* certificates between that of the other side and its authority */
 #define SECURITY_LEVEL 2 /* OpenSSL's: keys of 112 bits of security, for example RSA of 2048 bits */
 #define TICKET_KEYS 80   /* bytes of the keys of tickets, as OpenSSL defines them */
@@ -217,24 +218,12 @@ static int on_verify(int is_good, X509_STORE_CTX *store) {
   return 0;
 }
 
-/* Refuses a client that offers no protocol, before any expensive computation. */
-static int on_client_hello(SSL *ssl, int *alert, void *unused) {
-  const unsigned char *bytes;
-  size_t len;
-  (void)unused;
-  if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_application_layer_protocol_negotiation, &bytes,
-                                &len) == 1)
-    return SSL_CLIENT_HELLO_SUCCESS;
-  *alert = SSL_AD_NO_APPLICATION_PROTOCOL;
-  return SSL_CLIENT_HELLO_ERROR;
-}
-
 static int on_protocols(SSL *ssl, const unsigned char **chosen, unsigned char *chosen_len,
                         const unsigned char *offered, unsigned offered_len, void *unused) {
   unsigned char *found;
   (void)ssl, (void)unused;
-  int rc = SSL_select_next_proto(&found, chosen_len, (const unsigned char *)ALPN_H2,
-                                 sizeof ALPN_H2 - 1, offered, offered_len);
+  int rc = SSL_select_next_proto(&found, chosen_len, (const unsigned char *)ALPN_SERVER,
+                                 sizeof ALPN_SERVER - 1, offered, offered_len);
   *chosen = found;
   return rc == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
@@ -355,7 +344,6 @@ static void set_server(const kw_tls_context *context, SSL_CTX *ssl) {
   SSL_CTX_set_verify(ssl, mode, on_verify);
   SSL_CTX_set_options(ssl, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA);
   SSL_CTX_set_alpn_select_cb(ssl, on_protocols, NULL);
-  SSL_CTX_set_client_hello_cb(ssl, on_client_hello, NULL);
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_OFF); /* tickets need none */
   SSL_CTX_set_num_tickets(ssl, verifies(context) ? 0 : 1);
   if (verifies(context)) SSL_CTX_set_options(ssl, SSL_OP_NO_TICKET);
@@ -366,7 +354,8 @@ static bool set_client(const kw_tls_context *context, SSL_CTX *ssl) {
                      verifies(context) ? on_verify : NULL);
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
   SSL_CTX_sess_set_new_cb(ssl, on_new_session);
-  return SSL_CTX_set_alpn_protos(ssl, (const unsigned char *)ALPN_H2, sizeof ALPN_H2 - 1) == 0;
+  return SSL_CTX_set_alpn_protos(ssl, (const unsigned char *)ALPN_CLIENT, sizeof ALPN_CLIENT - 1) ==
+         0;
 }
 
 static bool fill(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {

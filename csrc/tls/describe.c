@@ -241,7 +241,7 @@ static const char *reason_text(int reason) {
     case SSL_R_NO_SUITABLE_KEY_SHARE: return "has no key exchange in common with us";
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE: return "has sent no certificate";
     case SSL_R_NO_APPLICATION_PROTOCOL:
-    case SSL_R_CALLBACK_FAILED: return "does not offer HTTP/2 (ALPN h2)";
+    case SSL_R_CALLBACK_FAILED: return "offers neither HTTP/2 nor HTTP/1.1 (ALPN)";
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_HTTP_REQUEST:
     case SSL_R_HTTPS_PROXY_REQUEST: return "does not speak TLS";

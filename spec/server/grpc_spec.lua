@@ -40,26 +40,6 @@ describe("a server", function()
       assert.is_nil(silent.reader.settings)
     end)
 
-    it("with an HTTP/1 response for an HTTP/1 client", function()
-      for _, request in ipairs { "GET /version HTTP/1.1\r\nhost: a\r\n\r\n", "POST /v3/kv/range HTTP/1.1\r\n\r\n",
-        "PUT / HTTP/1.0\r\n\r\n", "PRI / HTTP/1.1\r\n\r\n" } do
-        for cut = 0, 20 do
-          local peer = host.server:accept(host.now)
-          local answer = ""
-          for _, bytes in ipairs { request:sub(1, cut), request:sub(cut + 1) } do
-            if bytes ~= "" then peer:feed(bytes, host.now) end
-            answer = answer .. peer:pending()
-          end
-          assert.equal("HTTP/1.1 505 HTTP Version Not Supported\r\n", answer:match("^.-\r\n"), request .. cut)
-          local head, body = answer:match("^(.-\r\n\r\n)(.*)$")
-          assert.equal(tonumber(head:match("content%-length: (%d+)")), #body)
-          assert.matches("\r\nconnection: close\r\n", head)
-          assert.is_true((select(2, peer:state())))
-          peer:close()
-        end
-      end
-    end)
-
     it("and closes a connection with garbage", function()
       for _, junk in ipairs { "\0\0\0\0", "\22\3\1\2\0\1\0\1\252\3\3", h2.MAGIC .. "GET / HTTP/1.1\r\n\r\n",
         h2.MAGIC .. h2.frame("data", 0, 1, "x"), h2.MAGIC .. h2.frame("settings", 0, 1, ""),
@@ -73,7 +53,7 @@ describe("a server", function()
         host:pump()
         assert.is_true(one:is_done(), junk)
       end
-      for i = 1, #h2.MAGIC do
+      for i = 1, 4 do -- later, "PRI " is the method of a request of HTTP/1.1
         local one = host:raw(h2.MAGIC:sub(1, i - 1) .. "?" .. h2.MAGIC:sub(i + 1))
         host:pump()
         assert.is_true(one:is_done(), i)

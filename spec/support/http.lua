@@ -46,40 +46,58 @@ local function close(self)
   if not self.socket:is_closing() then self.socket:close() end
 end
 
---- Begins a connection to a port of this machine, or to a path of a unix socket.
-function http.connect(where)
+--- Begins a connection to a port of this machine, or to a path of a unix socket. With is_paused, nothing is read before
+-- `resume`.
+function http.connect(where, is_paused)
   local is_path = type(where) == "string"
   local self = setmetatable({
     socket = is_path and uv.new_pipe(false) or uv.new_tcp(),
-    text = "",       -- received bytes that were not taken
+    parts = {},      -- received bytes that were not taken
+    n_received = 0,  -- bytes
     is_over = false, -- the server has ended the connection, or refused it
   }, meta)
   local function on_connect(err)
     if err then return close(self) end
-    self.socket:read_start(function(failure, chunk)
-      if failure or not chunk then return close(self) end
-      self.text = self.text .. chunk
-    end)
+    if not is_paused then self:resume() end
   end
   if is_path then self.socket:connect(where, on_connect) else self.socket:connect("127.0.0.1", where, on_connect) end
   return self
 end
 
+--- Begins to read.
+function methods:resume()
+  self.socket:read_start(function(failure, chunk)
+    if failure or not chunk then return close(self) end
+    self.parts[#self.parts + 1] = chunk
+    self.n_received = self.n_received + #chunk
+  end)
+end
+
+--- Returns the received bytes that no `wait` has taken.
+function methods:received()
+  self.parts = { table.concat(self.parts) }
+  return self.parts[1]
+end
+
+--- Sends bytes.
+function methods:say(bytes)
+  if not self.is_over then self.socket:write(bytes) end
+end
+
 --- Sends a request: GET, or POST if there is a body. A connection may send several requests before it waits.
 function methods:send(path, body)
-  if self.is_over then return end
-  self.socket:write(REQUEST:format(body and "POST" or "GET", path, #(body or ""), body or ""))
+  self:say(REQUEST:format(body and "POST" or "GET", path, #(body or ""), body or ""))
 end
 
 --- Waits for the next answer. Returns nil if the connection ends first.
 function methods:wait(seconds)
   local answer, rest
   local is_in_time = process.turn_until(function()
-    answer, rest = take_answer(self.text)
+    answer, rest = take_answer(self:received())
     return answer or self.is_over
   end, seconds)
   if not is_in_time then error("no answer", 2) end
-  if answer then self.text = rest end
+  if answer then self.parts = { rest } end
   return answer
 end
 

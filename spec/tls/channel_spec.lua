@@ -267,22 +267,27 @@ describe("a peer that requests another handshake", function()
   end)
 end)
 
-describe("the protocol h2", function()
-  it("must be offered by clients", function()
-    local client_context, server_context = pair.client(), pair.server()
-    for _, prepare in ipairs {
-      probe.without_alpn, function(client) probe.with_alpn(client, "\8http/1.1") end,
-    } do
-      local client, server = client_context:connect("localhost"), server_context:accept()
+describe("of the protocols h2 and http/1.1", function()
+  it("a client must offer one, unless it offers no protocol", function()
+    local client, server = pair.client():connect("localhost"), pair.server():accept()
+    probe.with_alpn(client, "\8http/1.0\6spdy/1")
+    pair.pump(client, server, nil, {}, {})
+    assert.equal("the client offers neither HTTP/2 nor HTTP/1.1 (ALPN)", (server:error()))
+    assert.equal("protocol", (select(2, server:error())))
+    assert.matches("does not speak HTTP/2 %(alert 120%)", (client:error()))
+  end)
+
+  it("a server accepts any, and keywatch's client only h2", function()
+    for _, prepare in ipairs { probe.without_alpn, function(one) probe.with_alpn(one, "\8http/1.1") end } do
+      local client, server = pair.client():connect("localhost"), pair.server():accept()
       prepare(client)
       pair.pump(client, server, nil, {}, {})
-      assert.equal("the client does not offer HTTP/2 (ALPN h2)", (server:error()))
-      assert.equal("protocol", (select(2, server:error())))
-      assert.matches("does not speak HTTP/2 %(alert 120%)", (client:error()))
+      assert.is_nil((server:error()))
+      assert.matches("does not speak HTTP/2", (client:error()))
     end
   end)
 
-  it("is chosen among others", function()
+  it("h2 is chosen among others", function()
     local client, server = pair.client():connect("localhost"), pair.server():accept()
     probe.with_alpn(client, "\8http/1.1\2h2")
     pair.pump(client, server, nil, {}, {})

@@ -7,6 +7,7 @@
 const char *kw_peer_fault(const kw_peer *peer) {
   const kw_stream *stream = NULL;
   bool has_watch = false;
+  if (peer->http != NULL) return kw_http_fault(peer->http);
   size_t charge = kw_session_charge(peer->session);
   while ((stream = kw_session_next(peer->session, stream)) != NULL) {
     const kw_method *method = stream->method;

@@ -44,7 +44,8 @@ local function open(server, id)
     peer = peer,
     common_name = common_name,
     deadline = seconds and now + seconds,
-    metadata = read_metadata(fields),
+    metadata = path ~= "" and read_metadata(fields) or nil,
+    head = path == "" and fields or nil, -- of an HTTP request, see request.lua
     is_stream = is_stream,
     is_intercepted = is_intercepted,
     method = server.methods[path],
@@ -112,6 +113,13 @@ local function take(call)
   end
 end
 
+--- Sends bytes, and waits while the client does not take them. Returns true; or nil and an error of code "timeout".
+local function send(call, bytes, timeout)
+  check_interest(call)
+  if call.server.object:send(call.id, bytes) or call.has_room:wait(timeout) then return true end
+  return nil, core.new_error("timeout")
+end
+
 --- Raises unless the handler of a stream runs: a unary handler gets its message as an argument, and middleware gets
 -- none.
 local function check_streaming(call, name)
@@ -139,9 +147,7 @@ function call_methods:send(message, timeout)
   check.timeout(timeout, "send", 2)
   local bytes = encode(self.method.response, message)
   check.argument(type(bytes) == "string", 1, "send", "string", bytes)
-  check_interest(self)
-  if self.server.object:send(self.id, bytes) or self.has_room:wait(timeout) then return true end
-  return nil, core.new_error("timeout")
+  return send(self, bytes, timeout)
 end
 
 -- {====== Answering ======
@@ -314,5 +320,7 @@ end
 
 return {
   open = open, serve = serve, defer = defer, resume = resume, continue = continue, run_after = run_after,
+  read_metadata = read_metadata, take = take, send = send, pass = pass, check_interest = check_interest,
+  status_of = status_of, text_of = text_of,
   methods = call_methods,
 }

@@ -10,6 +10,7 @@
 local call = require "keywatch.server.call"
 local driver = require "keywatch.task.driver"
 local notes = require "keywatch.server.notes"
+local request = require "keywatch.server.request"
 local trouble = require "keywatch.server.trouble"
 
 local CALLS = 16 -- calls whose news are passed on per turn; then sockets and other tasks get their turn
@@ -22,7 +23,8 @@ local function begin(self, server, id)
   local opened = call.open(server, id)
   if not opened then return end
   server.calls[id] = opened
-  opened.task = driver.get().spawn(call.serve, opened)
+  if opened.head then opened = request.of(opened) end
+  opened.task = driver.get().spawn(opened.head and request.serve or call.serve, opened)
   self.newest = opened.task
 end
 

@@ -21,6 +21,10 @@ local function is_amount(value) return type(value) == "number" and value >= 0 an
 
 local URLS = check.list_of("a URL, or a list of them", is_string, 1)
 
+local ORIGINS = check.list_of("an origin, or a list of them", is_string, 1)
+local HOSTS = check.list_of("a host name, or a list of them", is_string, 1)
+local LISTS = { [URLS] = true, [ORIGINS] = true, [HOSTS] = true } -- kinds of options that may be one string
+
 -- Every option, and its kind: see check.known.
 local OPTIONS = {
   store = { "a store", is_store }, thread = "boolean", open = "table",
@@ -30,6 +34,7 @@ local OPTIONS = {
   log_level = { "debug, info, warn, error, panic or fatal", log.is_level }, on_log = "function",
   metrics = check.one_of("basic", "extensive"),
   auto_compaction_mode = check.one_of("periodic", "revision"),
+  cors = ORIGINS, host_whitelist = HOSTS,
   auto_compaction_retention = { "a number of seconds, or of revisions", is_amount },
 }
 
@@ -38,7 +43,7 @@ local function read_fields(opts)
   local t = { listen = { DEFAULT_LISTEN }, name = "default", peer_urls = { DEFAULT_PEER }, metrics = "basic",
     auto_compaction_mode = "periodic", auto_compaction_retention = 0 }
   for name, value in pairs(check.options(opts, "serve")) do
-    t[name] = OPTIONS[name] == URLS and is_string(value) and { value } or value
+    t[name] = LISTS[OPTIONS[name]] and is_string(value) and { value } or value
   end
   check.known(t, "serve", OPTIONS)
   if t.auto_compaction_mode == "revision" and t.auto_compaction_retention % 1 ~= 0 then

@@ -11,6 +11,7 @@ local core = require "keywatch.core"
 local dispatcher = require "keywatch.server.dispatcher"
 local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
+local endpoints = require "keywatch.server.endpoints"
 local identity = require "keywatch.server.identity"
 local listening = require "keywatch.server.listening"
 local log = require "keywatch.support.log"
@@ -18,6 +19,8 @@ local metrics = require "keywatch.server.metrics"
 local methods = require "keywatch.server.methods"
 local notes = require "keywatch.server.notes"
 local options = require "keywatch.server.options"
+local origin = require "keywatch.server.origin"
+local routes = require "keywatch.server.routes"
 local trouble = require "keywatch.server.trouble"
 local turns = require "keywatch.store.turns"
 
@@ -108,6 +111,15 @@ function server_methods:metrics()
   return metrics.text(self)
 end
 
+--- Adds a handler of HTTP requests: handler(request) returns a status, a body and headers; see request.lua.
+function server_methods:handle(method, path, handler)
+  check.argument(type(method) == "string", 1, "handle", "string", method)
+  check.argument(type(path) == "string", 2, "handle", "string", path)
+  check.argument(type(handler) == "function", 3, "handle", "function", handler)
+  check_open(self, "handle")
+  routes.add(self.routes, method, path, handler)
+end
+
 -- {====== Opening ======
 
 --- Returns the server object of the core; or nil and an error.
@@ -138,6 +150,8 @@ local function new(opts, ids, object, parts)
     object = object, -- of the core
     listeners = parts.listeners,
     certificates = parts.certificates, -- for the listeners with TLS; nil if there are none
+    routes = routes.new(), -- the handlers of HTTP requests
+    origins = origin.new(opts.cors, opts.host_whitelist),
     methods = {},    -- the methods that Lua answers, by path
     middleware = {}, -- { before, after }, in the order of use
     calls = {},      -- the calls that Lua answers or intercepts, by id
@@ -172,6 +186,7 @@ local function start(server, opts)
   notes.start(server)
   trouble.start(server)
   methods.mount_services(server)
+  endpoints.mount(server)
   server.dispatcher = dispatcher.open(server)
   if server.certificates then server.certificates:start() end
 end

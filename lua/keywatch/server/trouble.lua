@@ -5,6 +5,7 @@
 --
 -- Clients can arm and disarm alarms, and open many connections, so the rate of these lines is limited.
 
+local alarm_names = require "keywatch.server.alarm_names"
 local driver = require "keywatch.task.driver"
 local log_limit = require "keywatch.server.log_limit"
 
@@ -20,7 +21,6 @@ local BEGINS = {
     return "CORRUPT: a record is damaged: writes are refused until the alarm is disarmed"
   end,
 }
-local WIRE_NAMES = { no_space = "NOSPACE", corrupt = "CORRUPT" }
 
 --- Returns the set of names that a list has.
 local function set_of(list)
@@ -37,7 +37,7 @@ local function compare_alarms(server, status)
     if not before[name] then server.trouble.lines:line_at("warn", "alarm %s", BEGINS[name](status)) end
   end
   for name in pairs(before) do
-    if not now[name] then server.trouble.lines:line_at("info", "alarm %s has ended", WIRE_NAMES[name]) end
+    if not now[name] then server.trouble.lines:line_at("info", "alarm %s has ended", alarm_names[name]) end
   end
 end
 

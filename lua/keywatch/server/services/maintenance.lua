@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- maintenance: etcd's Maintenance service.
 
+local alarm_names = require "keywatch.server.alarm_names"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local header = require "keywatch.server.services.header"
@@ -17,7 +18,6 @@ local HASH_OF_NOTHING = 1084519789 -- the CRC-32C of "key"
 local MOST_REVISION = 2 ^ 53 - 1 -- far above any revision, and a number on LuaJIT
 
 local NAMES = { NOSPACE = "no_space", CORRUPT = "corrupt" } -- alarms: names of the store, by names on the wire
-local WIRE_NAMES = { no_space = "NOSPACE", corrupt = "CORRUPT" }
 
 local ALARMS = "alarms" -- the table of rows for alarms of other members, with keys NAME/ID
 local MOST_ALARMS = 100 -- of other members; a cluster has at most seven members
@@ -32,11 +32,11 @@ local function alarms_of(server)
   if #all == 0 then return {}, 0 end
   local others, err = server.store:rows(ALARMS)
   if not others then return nil, err end
-  local list = {}
-  for _, name in ipairs(own) do list[#list + 1] = { memberID = server.identity.member_id, alarm = WIRE_NAMES[name] } end
+  local list, id = {}, server.identity.member_id
+  for _, name in ipairs(own) do list[#list + 1] = { memberID = id, alarm = alarm_names[name] } end
   for _, key in ipairs(others) do
-    local name, id = key:match("^(.*)/(.*)$")
-    list[#list + 1] = { memberID = id, alarm = WIRE_NAMES[name] }
+    local name, other = key:match("^(.*)/(.*)$")
+    list[#list + 1] = { memberID = other, alarm = alarm_names[name] }
   end
   return list, #others
 end

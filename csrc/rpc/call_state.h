@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * call_state: the inside of a call that Lua answers or intercepts, shared by the files for the two kinds of calls:
+ * rpc/call.c for gRPC, and rpc/request.c for HTTP. Included by no other file.
+ */
+#ifndef KW_RPC_CALL_STATE_H
+#define KW_RPC_CALL_STATE_H
+
+#include "http/exchange.h"
+#include "rpc/call.h"
+#include "rpc/message_queue.h"
+#include "rpc/service.h"
+
+typedef struct kw_call kw_call;
+
+/* The functions of what carries a call: a stream or an exchange. Called only while it is open. */
+typedef struct kw_call_carrier {
+  void (*resume)(kw_server *server, kw_call *call); /* Lua has received enough for more input */
+  bool (*send)(kw_server *server, kw_call *call, kw_slice bytes, bool *has_room);
+  void (*finish)(kw_server *server, kw_call *call, int status, kw_slice text);
+} kw_call_carrier;
+
+struct kw_call {
+  uint64_t id;
+  const kw_call_carrier *carrier;
+  const kw_method *method;
+  kw_peer *peer;
+  kw_stream *stream;         /* of gRPC; NULL: the stream is closed */
+  kw_exchange *exchange;     /* of HTTP; NULL: the exchange is closed */
+  kw_account *account;       /* of the connection; NULL: the stream or the exchange is closed */
+  kw_blob *metadata;         /* as in kw_call_info; NULL with the account */
+  kw_message_queue messages; /* that Lua has not received yet */
+  unsigned news;             /* KW_CALL_NEWS_ bits that Lua has not taken */
+  int status;                /* of the end */
+  bool is_intercepted;
+  bool input_has_ended; /* no more messages will arrive */
+  bool has_answered;  /* HTTP: the head of the answer was sent */
+  bool wants_room;    /* Lua waits until it can send */
+  kw_link link;       /* in the list of calls with news */
+};
+
+/* Makes a call without a stream or an exchange. Takes over the reference to the metadata, which may be NULL: memory is
+ * short. Charges the account. Returns NULL if memory is short. */
+kw_call *kw_call_new(kw_server *server, kw_peer *peer, kw_account *account, kw_blob *metadata);
+
+/* Adds news for Lua. */
+void kw_call_announce(kw_server *server, kw_call *call, unsigned news);
+
+/* Ends a call: detaches it from its connection, which may close next, and drops its messages. */
+void kw_call_detach(kw_call *call, int status);
+
+/* Returns header fields as the metadata of kw_call_info. NULL if memory is short. */
+kw_blob *kw_call_metadata(const kw_header_field *fields, size_t n);
+
+#endif

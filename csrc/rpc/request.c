@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+#include "rpc/request.h"
+
+#include "http/connection.h"
+#include "http/head.h"
+#include "rpc/call_state.h"
+
+#define HTTP_UNAVAILABLE 503
+
+static const kw_method of_http = {.path = ""};
+
+/* {====== The exchange of a request ====== */
+
+/* Has the driver write the output, and continue with what waits. */
+static void touch(const kw_call *c) {
+  kw_driver_touch(&c->peer->driver);
+}
+
+static void resume(kw_server *server, kw_call *c) {
+  (void)server;
+  kw_exchange_resume(c->exchange);
+  touch(c);
+}
+
+static bool send_body(kw_server *server, kw_call *c, kw_slice bytes, bool *has_room) {
+  (void)server;
+  kw_exchange_write(c->exchange, bytes);
+  *has_room = kw_exchange_has_room(c->exchange);
+  c->wants_room = !*has_room;
+  touch(c);
+  return true;
+}
+
+static void finish(kw_server *server, kw_call *c, int status, kw_slice text) {
+  (void)server, (void)text;
+  if (status != KW_GRPC_OK || !kw_exchange_end(c->exchange, NULL, 0))
+    kw_exchange_abort(c->exchange);
+  touch(c);
+}
+
+static const kw_call_carrier exchange_carrier = {resume, send_body, finish};
+
+bool kw_request_answer(kw_server *server, uint64_t id, const kw_http_answer *answer) {
+  kw_call *c = kw_map_get(&server->calls, id);
+  if (c == NULL || c->exchange == NULL) return true;
+  if (!kw_exchange_answer(c->exchange, answer)) return false;
+  c->has_answered = true;
+  touch(c);
+  return true;
+}
+
+/* }====== */
+
+/* {====== Hooks ====== */
+
+static void refuse(kw_exchange *exchange, int status) {
+  if (kw_exchange_answer(exchange, &(kw_http_answer){.status = status}))
+    kw_exchange_end(exchange, NULL, 0);
+}
+
+static kw_blob *metadata_of(const kw_peer *peer, const kw_http_request *request) {
+  kw_slice scheme = peer->is_tls ? kw_slice_text("https") : request->scheme;
+  kw_header_field fields[4 + KW_HEAD_FIELDS] = {{kw_slice_text(":method"), request->method},
+                                                {kw_slice_text(":scheme"), scheme},
+                                                {kw_slice_text(":authority"), request->authority},
+                                                {kw_slice_text(":path"), request->path}};
+  for (size_t i = 0; i < request->n_fields; i++)
+    fields[4 + i] = (kw_header_field){request->fields[i].name, request->fields[i].value};
+  return kw_call_metadata(fields, 4 + request->n_fields);
+}
+
+static void on_request(kw_exchange *exchange, const kw_http_request *request, void *ctx) {
+  kw_peer *peer = ctx;
+  kw_server *server = peer->server;
+  kw_account *account = kw_http_account(peer->http);
+  peer->last_progress = server->now;
+  kw_call *c = NULL;
+  if (kw_account_ask(account, 0))
+    c = kw_call_new(server, peer, account, metadata_of(peer, request));
+  if (c == NULL) {
+    refuse(exchange, HTTP_UNAVAILABLE);
+    return;
+  }
+  c->carrier = &exchange_carrier;
+  c->method = &of_http;
+  c->exchange = exchange;
+  exchange->owner = c;
+  exchange->max_body = UINT64_MAX; /* Lua limits what it reads */
+  kw_call_announce(server, c, KW_CALL_NEWS_OPEN);
+}
+
+static void on_body(kw_exchange *exchange, kw_slice bytes, void *ctx) {
+  kw_peer *peer = ctx;
+  kw_call *c = exchange->owner;
+  if (c == NULL) return;
+  peer->last_progress = peer->server->now;
+  if (!kw_account_ask(c->account, kw_message_queue_cost(bytes.len)) ||
+      !kw_message_queue_add(&c->messages, bytes)) {
+    kw_exchange_abort(exchange);
+    return;
+  }
+  if (c->messages.charge >= KW_CALL_BYTES) kw_exchange_pause(exchange);
+  kw_call_announce(peer->server, c, KW_CALL_NEWS_INPUT);
+}
+
+static void on_end(kw_exchange *exchange, const kw_http_field *trailers, size_t n, void *ctx) {
+  kw_call *c = exchange->owner;
+  (void)trailers, (void)n;
+  if (c == NULL) return;
+  c->input_has_ended = true;
+  kw_call_announce(((kw_peer *)ctx)->server, c, KW_CALL_NEWS_INPUT);
+}
+
+static void on_room(kw_exchange *exchange, void *ctx) {
+  kw_call *c = exchange->owner;
+  if (c == NULL || !c->wants_room) return;
+  c->wants_room = false;
+  kw_call_announce(((kw_peer *)ctx)->server, c, KW_CALL_NEWS_ROOM);
+}
+
+/* A client that has closed its side may wait for its answer. An answer that has begun may be a stream without an end,
+ * for a client that is gone. */
+static void on_gone(kw_exchange *exchange, void *ctx) {
+  const kw_call *c = exchange->owner;
+  (void)ctx;
+  if (c != NULL && c->has_answered) kw_exchange_abort(exchange);
+}
+
+static void on_close(kw_exchange *exchange, const char *why, void *ctx) {
+  kw_call *c = exchange->owner;
+  if (c == NULL) return;
+  exchange->owner = NULL;
+  kw_call_detach(c, why == NULL ? KW_GRPC_OK : KW_GRPC_CANCELLED);
+  kw_call_announce(((kw_peer *)ctx)->server, c, KW_CALL_NEWS_END);
+}
+
+static bool is_turn_over(void *ctx) {
+  return kw_driver_is_turn_over(&((const kw_peer *)ctx)->driver);
+}
+
+const kw_exchange_hooks kw_request_hooks = {.on_request = on_request,
+                                            .on_body = on_body,
+                                            .on_end = on_end,
+                                            .on_room = on_room,
+                                            .on_gone = on_gone,
+                                            .on_close = on_close,
+                                            .is_turn_over = is_turn_over};
+
+/* }====== */

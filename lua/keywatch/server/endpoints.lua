@@ -1,0 +1,53 @@
+-- SPDX-License-Identifier: MIT
+--- endpoints: the HTTP endpoints that monitoring systems ask, with etcd's paths and answers: /health, /livez, /readyz,
+-- /metrics and /version.
+
+local alarm_names = require "keywatch.server.alarm_names"
+local core = require "keywatch.core"
+local metrics = require "keywatch.server.metrics"
+local routes = require "keywatch.server.routes"
+local versions = require "keywatch.server.versions"
+
+local JSON = { ["content-type"] = "application/json" }
+local METRICS = { ["content-type"] = "text/plain; version=0.0.4; charset=utf-8" }
+
+--- Returns why the server is not healthy; nil if it is. Alarms in the set `excluded` do not count.
+local function reason(server, excluded)
+  if server.trouble.failure then return server.trouble.failure end
+  for _, name in ipairs(server.store:alarms()) do
+    if not excluded[alarm_names[name]] then return "ALARM " .. alarm_names[name] end
+  end
+end
+
+--- Returns the set of alarms that the query of a request excludes. There may be several parameters of this name.
+local function excluded_by(request)
+  local set = {}
+  for name in request.query_text:gmatch("exclude=(%u+)") do set[name] = true end
+  return set
+end
+
+--- Returns the handler of an endpoint that always excludes the alarms of a list.
+local function health(server, always)
+  return function(request)
+    local excluded = excluded_by(request)
+    for _, name in ipairs(always) do excluded[name] = true end
+    local why = reason(server, excluded)
+    local text = ('{"health":"%s","reason":%s}'):format(not why, core.json_encode(why or ""))
+    return why and 503 or 200, why and text .. "\n" or text
+  end
+end
+
+local function version()
+  return 200, ('{"etcdserver":"%s","etcdcluster":"%s"}'):format(versions.server, versions.storage), JSON
+end
+
+--- Adds the endpoints to the handlers of a server.
+local function mount(server)
+  routes.add(server.routes, "GET", "/health", health(server, {}))
+  routes.add(server.routes, "GET", "/livez", health(server, { "NOSPACE" }))
+  routes.add(server.routes, "GET", "/readyz", health(server, {}))
+  routes.add(server.routes, "GET", "/version", version)
+  routes.add(server.routes, "GET", "/metrics", function() return 200, metrics.text(server), METRICS end)
+end
+
+return { mount = mount }

@@ -1,0 +1,193 @@
+-- SPDX-License-Identifier: MIT
+--- request: one HTTP request, for its handler, see server:handle; and for middleware.
+--
+-- Fields, besides those of a call: method, scheme, host, path (encoded, without the query), params (the parameters of
+-- the path), query (values by name; the first one of several), query_text (encoded), headers (values by name in lower
+-- case).
+-- After the client has disconnected, every method of the request raises "cancelled".
+--
+-- A handler returns a status, a body and headers; or only a body, with status 200; or nil and an error. Or it calls
+-- `answer` and `write`, and returns nothing.
+
+local call = require "keywatch.server.call"
+local check = require "keywatch.support.check"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local grpc_status = require "keywatch.support.grpc_status"
+local origin = require "keywatch.server.origin"
+local routes = require "keywatch.server.routes"
+
+local MAX_BODY = 1.5 * 1024 * 1024 -- bytes, default
+local TEXT = "text/plain; charset=utf-8"
+
+-- HTTP's status for each status of gRPC; 500 for the others.
+local STATUS = {
+  [grpc_status.CANCELLED] = 408, [grpc_status.INVALID_ARGUMENT] = 400, [grpc_status.DEADLINE_EXCEEDED] = 504,
+  [grpc_status.NOT_FOUND] = 404, [grpc_status.ALREADY_EXISTS] = 409, [grpc_status.PERMISSION_DENIED] = 403,
+  [grpc_status.RESOURCE_EXHAUSTED] = 429, [grpc_status.FAILED_PRECONDITION] = 400, [grpc_status.ABORTED] = 409,
+  [grpc_status.OUT_OF_RANGE] = 400, [grpc_status.UNIMPLEMENTED] = 501, [grpc_status.UNAVAILABLE] = 503,
+  [grpc_status.UNAUTHENTICATED] = 401,
+}
+
+local request_methods, request_mt = check.class "keywatch.request"
+
+function request_mt:__tostring()
+  return ("keywatch.request<%s %s>"):format(self.method, self.path)
+end
+
+--- Returns the parameters of a query, decoded.
+local function read_query(text)
+  local query = {}
+  for name, value in text:gmatch("([^&=]+)=?([^&]*)") do
+    name = routes.decode(name:gsub("%+", " "))
+    if query[name] == nil then query[name] = routes.decode(value:gsub("%+", " ")) end
+  end
+  return query
+end
+
+--- Makes a request of a call that the core has opened without a method.
+local function of(opened)
+  local self, head = setmetatable(opened, request_mt), opened.head
+  for i = 1, #head, 2 do head[i] = head[i]:lower() end
+  self.headers = call.read_metadata(head)
+  self.method, self.scheme, self.host = head[2], head[4], head[6]
+  self.path, self.query_text = head[8]:match("^([^?]*)%??(.*)$")
+  self.query, self.params, self.metadata = read_query(self.query_text), {}, self.headers
+  self.has_answered = false
+  return self
+end
+
+-- {====== For handlers ======
+
+--- Waits for the next part of the body, and returns it; nil after the last one.
+function request_methods:read()
+  return call.take(self)
+end
+
+--- Waits for the whole body, and returns it. Raises an error of HTTP status 413 if it has more than `max` bytes.
+function request_methods:body(max)
+  local parts, left = {}, max or MAX_BODY
+  for part in self.read, self do
+    left = left - #part
+    if left < 0 then error({ http_status = 413, message = "the body is too large" }, 0) end
+    parts[#parts + 1] = part
+  end
+  return table.concat(parts)
+end
+
+--- Returns headers as a flat list: name, value, name, value. A value that is a table has several values.
+local function list_of(headers)
+  local list = {}
+  for name, value in pairs(headers or {}) do
+    for _, one in ipairs(type(value) == "table" and value or { value }) do
+      list[#list + 1], list[#list + 2] = name, tostring(one)
+    end
+  end
+  return list
+end
+
+--- Sends the head of the answer. `length` is that of the body, if it is known.
+function request_methods:answer(status, headers, length)
+  check.argument(type(status) == "number", 1, "answer", "number", status)
+  if self.has_answered then check.misuse("answer: the request was answered already") end
+  call.check_interest(self)
+  local list = list_of(headers)
+  origin.add_headers(self.server.origins, self, list)
+  if not self.server.object:answer(self.id, status, list, length) then
+    check.misuse("answer: the status or a header is not valid")
+  end
+  self.has_answered = true
+end
+
+--- Sends a part of the body, and waits while the client does not take it. Returns true; or nil and an error of code
+-- "timeout" if the client takes nothing for `timeout` seconds.
+function request_methods:write(bytes, timeout)
+  check.timeout(timeout, "write", 2)
+  check.argument(type(bytes) == "string", 1, "write", "string", bytes)
+  if not self.has_answered then self:answer(200, { ["content-type"] = TEXT }) end
+  return call.send(self, bytes, timeout)
+end
+
+-- }======
+
+-- {====== Answering ======
+
+--- Sends a whole answer.
+local function respond(self, status, body, headers)
+  headers = headers or { ["content-type"] = TEXT }
+  self:answer(status, headers, #body)
+  if #body > 0 then call.send(self, body) end
+end
+
+--- Returns the status and the text of an error: { http_status =, message = }, or one with a status of gRPC. The text of
+-- another error is `default`.
+local function read_error(err, default)
+  if type(err) == "table" and rawget(err, "http_status") then
+    return err.http_status, tostring(rawget(err, "message") or "")
+  end
+  local status, text = call.status_of(err)
+  return STATUS[status] or 500, text or default
+end
+
+--- Answers with an error. Returns false if the error has no text, or an answer was sent already.
+local function refuse(self, err, default)
+  local status, text = read_error(err, default)
+  if not text or self.has_answered then return false end
+  local headers = type(err) == "table" and rawget(err, "headers") or nil
+  respond(self, status, text == "" and "" or text .. "\n", headers)
+  return true
+end
+
+--- Answers with what the handler has returned.
+local function conclude(self, status, body, headers)
+  if self.has_answered then return end
+  if status == nil and body ~= nil then
+    refuse(self, body, call.text_of(body))
+  elseif type(status) == "string" then
+    respond(self, 200, status, body)
+  elseif type(status) == "number" then
+    respond(self, status, body or "", headers)
+  else
+    error(("the handler of %s %s has returned no answer"):format(self.method, self.path), 0)
+  end
+end
+
+--- Answers a request for which there is no handler.
+local function answer_missing(self, allow)
+  if not allow then return respond(self, 404, "404 page not found\n") end
+  if self.method == "OPTIONS" then return respond(self, 204, "", { allow = allow }) end
+  return respond(self, 405, "Method Not Allowed\n", { allow = allow, ["content-type"] = TEXT })
+end
+
+local function answer(self)
+  local status, text = origin.refusal(self.server.origins, self)
+  if status then return respond(self, status, text) end
+  local ok, err = call.pass(self)
+  if not ok then return refuse(self, err, call.text_of(err)) end
+  local handler, found = routes.find(self.server.routes, self.method, self.path)
+  if not handler then return answer_missing(self, found) end
+  self.params = found
+  conclude(self, handler(self))
+end
+
+--- Answers a request whose handler has raised an error. Returns false if the answer has begun, and must be broken off.
+local function fail(self, err, traceback)
+  if self.is_over or self.has_answered and driver.is_cancellation(err) then return false end
+  local ok, is_refused = pcall(refuse, self, err)
+  if ok and is_refused then return true end
+  self.server.failures:line("%s %s has failed: %s", self.method, self.path, traceback)
+  if self.has_answered then return false end
+  respond(self, 500, "keywatch: internal error: see the server's log\n")
+  return true
+end
+
+--- The function of the task of a request.
+local function serve(self)
+  local ok, trouble = errors.attempt(answer, self)
+  if not ok then ok = fail(self, trouble.err, trouble.traceback) end
+  self.server.object:finish(self.id, ok and grpc_status.OK or grpc_status.INTERNAL)
+end
+
+-- }======
+
+return { of = of, serve = serve, methods = request_methods }

@@ -1,0 +1,97 @@
+-- SPDX-License-Identifier: MIT
+--- routes: the HTTP handlers of a server, by method and path.
+--
+-- A pattern is a path: its segments are literal, or parameters as {name}. The last segment may be {name...}, which
+-- takes the rest of the path. A literal segment is preferred to a parameter, and a parameter to the rest. Segments are
+-- decoded after the path was split, so an encoded slash does not separate segments.
+--
+-- A node of the tree is { literal = nodes by segment, parameter = a node, rest = routes, routes = routes }. Routes are
+-- { handler =, names = those of the parameters, in order } by method.
+
+local check = require "keywatch.support.check"
+
+--- Decodes the escapes of a segment, or of a part of a query.
+local function decode(text)
+  return (text:gsub("%%(%x%x)", function(digits) return string.char(tonumber(digits, 16)) end))
+end
+
+--- Returns the segments of a path, still encoded.
+local function split(path)
+  local list = {}
+  for segment in path:gmatch("/([^/]*)") do list[#list + 1] = segment end
+  return list
+end
+
+local function new_node() return { literal = {}, parameter = nil, rest = {}, routes = {} } end
+
+--- Returns the node below `node` for a segment of a pattern, which is added if it is missing.
+local function descend(node, segment, names)
+  local name = segment:match("^{([%a_][%w_]*)}$")
+  if name then
+    names[#names + 1] = name
+    node.parameter = node.parameter or new_node()
+    return node.parameter
+  end
+  node.literal[segment] = node.literal[segment] or new_node()
+  return node.literal[segment]
+end
+
+--- Adds a handler to the tree. Raises if the pattern is malformed, or has a handler for the method.
+local function add(root, method, pattern, handler)
+  local segments, names, node = split(pattern), {}, root
+  if pattern:sub(1, 1) ~= "/" then check.misuse("handle: a path begins with a slash: %s", pattern) end
+  local rest = segments[#segments]:match("^{([%a_][%w_]*)%.%.%.}$")
+  for i = 1, rest and #segments - 1 or #segments do
+    if segments[i]:find("[{}]") and not segments[i]:find("^{[%a_][%w_]*}$") then
+      check.misuse("handle: a parameter is a whole segment {name}, or at the end {name...}: %s", pattern)
+    end
+    node = descend(node, segments[i], names)
+  end
+  if rest then names[#names + 1] = rest end
+  local routes = rest and node.rest or node.routes
+  if routes[method] then check.misuse("handle: %s %s has a handler already", method, pattern) end
+  routes[method] = { handler = handler, names = names }
+end
+
+--- Returns the routes by method of the pattern that fits best, and puts the values of its parameters into the list; nil
+-- if there is none.
+local function match(node, segments, i, values)
+  local segment = segments[i]
+  if not segment then return next(node.routes) and node.routes or nil end
+  local text = decode(segment)
+  local found = node.literal[text] and match(node.literal[text], segments, i + 1, values)
+  if found then return found end
+  if node.parameter and text ~= "" then
+    local n = #values
+    values[n + 1] = text
+    found = match(node.parameter, segments, i + 1, values)
+    if found then return found end
+    for k = #values, n + 1, -1 do values[k] = nil end
+  end
+  if not next(node.rest) then return nil end
+  values[#values + 1] = decode(table.concat(segments, "/", i))
+  return node.rest
+end
+
+--- Returns the methods of routes as the field `allow` has them.
+local function allowed(routes)
+  local list = { "OPTIONS" }
+  for method in pairs(routes) do list[#list + 1] = method end
+  if routes.GET and not routes.HEAD then list[#list + 1] = "HEAD" end
+  table.sort(list)
+  return table.concat(list, ", ")
+end
+
+--- Finds the handler of a request. Returns the handler and the parameters by name; nil and the allowed methods if the
+-- path has only handlers for other methods; or nil.
+local function find(root, method, path)
+  local values, params = {}, {}
+  local routes = match(root, split(path), 1, values)
+  if not routes then return nil end
+  local route = routes[method] or method == "HEAD" and routes.GET
+  if not route then return nil, allowed(routes) end
+  for i, name in ipairs(route.names) do params[name] = values[i] end
+  return route.handler, params
+end
+
+return { new = new_node, add = add, find = find, decode = decode }

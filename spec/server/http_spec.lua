@@ -1,0 +1,400 @@
+--- HTTP/1.1 on the port of gRPC: handlers of the program, middleware, plain endpoints, and rules for browsers.
+
+local keywatch = require "keywatch"
+
+local core = require "keywatch.core"
+local http = require "spec.support.http"
+local process = require "spec.support.process"
+local uv = require "spec.support.luv"
+
+local MIB = 1024 * 1024
+local unpack = table.unpack or unpack -- luacheck: ignore
+
+describe("HTTP/1.1 of a server", function()
+  local store, server, port, opened, lines
+
+  local function serve(options)
+    options = options or {}
+    options.store, options.listen = store, "http://127.0.0.1:0"
+    function options.on_log(level, text) lines[#lines + 1] = level .. " " .. text end
+    server = assert(keywatch.serve(options))
+    port = tonumber(server:addresses()[1]:match("%d+$"))
+  end
+
+  before_each(function()
+    store, opened, lines = keywatch.open(), {}, {}
+    serve()
+  end)
+
+  after_each(function()
+    for _, one in ipairs(opened) do one:close() end
+    server:close()
+    store:close()
+  end)
+
+  local function connect(is_paused)
+    local one = http.connect(port, is_paused)
+    opened[#opened + 1] = one
+    return one
+  end
+
+  --- Makes a request on a new connection. Returns the answer: { status, head, body }.
+  local function ask(method, target, fields, body)
+    local one = connect()
+    one:say(("%s %s HTTP/1.1\r\nhost: localhost\r\n%scontent-length: %d\r\n\r\n%s"):format(method, target, fields or "",
+      #(body or ""), body or ""))
+    return assert(one:wait())
+  end
+
+  describe("calls the handler of the", function()
+    local function named(name) return function(request) return name .. ":" .. (request.params.x or "") end end
+
+    before_each(function()
+      server:handle("GET", "/a", named "a")
+      server:handle("POST", "/a", named "post")
+      server:handle("GET", "/a/{x}", named "one")
+      server:handle("GET", "/a/b", named "literal")
+      server:handle("GET", "/a/{x}/c", named "inner")
+      server:handle("GET", "/files/{x...}", named "rest")
+      server:handle("GET", "/", named "root")
+    end)
+
+    it("pattern that fits best", function()
+      for target, name in pairs {
+        ["/a"] = "a:", ["/a?x=1"] = "a:", ["/a/b"] = "literal:", ["/a/d"] = "one:d", ["/a/b/c"] = "inner:b",
+        ["/a/%2f%20/c"] = "inner:/ ", ["/files/"] = "rest:", ["/files/p/q%2fr"] = "rest:p/q/r", ["/"] = "root:",
+      } do
+        assert.equal(name, ask("GET", target).body, target)
+      end
+      assert.equal("post:", ask("POST", "/a").body)
+    end)
+
+    it("path, or answers 404, 405 or, for OPTIONS, 204", function()
+      for _, target in ipairs { "/b", "/a/", "/a/b/d", "/files", "//a" } do
+        assert.equal(404, ask("GET", target).status, target)
+      end
+      local answer = ask("PUT", "/a")
+      assert.equal(405, answer.status)
+      assert.matches("\r\nallow: GET, HEAD, OPTIONS, POST\r\n", answer.head)
+      answer = ask("OPTIONS", "/a/b")
+      assert.equal(204, answer.status)
+      assert.matches("\r\nallow: GET, HEAD, OPTIONS\r\n", answer.head)
+    end)
+
+    it("method GET for HEAD, without the body", function()
+      local one = connect()
+      one:say("HEAD /a/d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+      process.turn_until(function() return one.is_over end)
+      assert.matches("^HTTP/1.1 200 OK\r\n.*\r\ncontent%-length: 5\r\n.*\r\n\r\n$", one:received())
+    end)
+  end)
+
+  it("refuses patterns that nothing matches, or that exist", function()
+    local function nothing() end
+    server:handle("GET", "/a/{x}", nothing)
+    for _, pattern in ipairs { "a", "", "/a/{y}", "/{x", "/x{y}", "/{x...}/b", "/{1}" } do
+      assert.has_error(function() server:handle("GET", pattern, nothing) end)
+    end
+    assert.has_error(function() server:handle("GET", "/x") end)
+    server:close()
+    assert.has_error(function() server:handle("GET", "/late", nothing) end)
+  end)
+
+  it("shows a handler the request", function()
+    local seen
+    server:handle("POST", "/see/{what}", function(request)
+      seen = {}
+      for _, name in ipairs { "method", "path", "query_text", "host", "scheme" } do seen[name] = request[name] end
+      seen.query, seen.agent, seen.peer = request.query, request.headers["user-agent"], request.peer
+      seen.body, seen.shown, seen.params = request:body(), tostring(request), request.params
+      return "seen"
+    end)
+    ask("POST", "/see/it%21?a=1&b=x+y&a=2&c", "User-Agent: spec\r\nuser-agent: twice\r\n", "body")
+    assert.matches("^127%.0%.0%.1:%d+$", seen.peer)
+    seen.peer = nil
+    assert.same({
+      method = "POST", path = "/see/it%21", query_text = "a=1&b=x+y&a=2&c", host = "localhost", scheme = "http",
+      query = { a = "1", b = "x y", c = "" }, agent = "spec,twice", body = "body", params = { what = "it!" },
+      shown = "keywatch.request<POST /see/it%21>",
+    }, seen)
+  end)
+
+  describe("answers with", function()
+    it("what the handler returns", function()
+      local results = {
+        text = { "text" }, status = { 404 }, all = { 201, "made", { ["content-type"] = "a/b", link = { "x", "y" } } },
+        headers = { "typed", { ["content-type"] = "c/d" } }, err = { nil, core.new_error("not_found") },
+        own = { nil, { http_status = 418, message = "tea", headers = { kind = "green" } } },
+      }
+      server:handle("GET", "/{name}", function(request) return unpack(results[request.params.name], 1, 3) end)
+      local function check(name, status, body, ...)
+        local answer = ask("GET", "/" .. name)
+        assert.equal(status, answer.status)
+        assert.equal(body, answer.body)
+        for _, line in ipairs { ... } do assert.matches("\r\n" .. line .. "\r\n", answer.head .. "\r\n") end
+      end
+      check("text", 200, "text", "content%-type: text/plain; charset=utf%-8", "content%-length: 4")
+      check("status", 404, "")
+      check("all", 201, "made", "content%-type: a/b", "link: x", "link: y")
+      check("headers", 200, "typed", "content%-type: c/d")
+      check("err", 404, core.new_error("not_found").message .. "\n")
+      check("own", 418, "tea\n", "kind: green")
+    end)
+
+    it("500, and a line in the log, if the handler fails", function()
+      for _, handler in ipairs {
+        function() error "secret" end, function() end, function() return {} end,
+        function(request) request:answer(200, { ["bad name"] = "x" }) end,
+        function(request) request:answer(99) end,
+      } do
+        local before = #lines
+        server:handle("GET", "/fail" .. before, handler)
+        local answer = ask("GET", "/fail" .. before)
+        assert.equal(500, answer.status)
+        assert.is_nil(answer.body:find("secret"))
+        assert.equal(before + 1, #lines, table.concat(lines, "\n"))
+      end
+    end)
+
+    it("a stream, which waits for the client", function()
+      local sent = 0
+      server:handle("GET", "/stream", function(request)
+        request:answer(200, { ["content-type"] = "a/b" })
+        for _ = 1, 64 do
+          request:write(("x"):rep(MIB / 4))
+          sent = sent + 1
+        end
+      end)
+      local one = connect(true)
+      one:say("GET /stream HTTP/1.1\r\nhost: localhost\r\n\r\n")
+      process.turn_until(function() return sent > 0 end)
+      for _ = 1, 100 do uv.run("nowait") end
+      assert.is_true(sent < 64, sent)
+      one:resume()
+      process.turn_until(function() return one.n_received > 16 * MIB end)
+      assert.equal(16 * MIB, #assert(one:wait()).body)
+    end)
+
+    it("a broken chunk sequence if a stream fails", function()
+      server:handle("GET", "/stream", function(request)
+        request:write("begun")
+        error "x"
+      end)
+      local one = connect()
+      one:say("GET /stream HTTP/1.1\r\nhost: localhost\r\n\r\n")
+      assert.is_nil((one:wait()))
+      assert.is_true(one.is_over)
+      assert.matches("begun", one:received())
+      assert.is_nil(one:received():find("\r\n0\r\n"))
+    end)
+  end)
+
+  it("limits the body that a handler reads as a whole, and no other", function()
+    server:handle("POST", "/whole", function(request) return tostring(#request:body(1000)) end)
+    server:handle("POST", "/parts", function(request)
+      local n = 0
+      for part in request.read, request do n = n + #part end
+      return tostring(n)
+    end)
+    server:handle("POST", "/none", function() return "none" end)
+    assert.equal("1000", ask("POST", "/whole", nil, ("x"):rep(1000)).body)
+    assert.equal(413, ask("POST", "/whole", nil, ("x"):rep(1001)).status)
+    assert.equal(tostring(4 * MIB), ask("POST", "/parts", nil, ("x"):rep(4 * MIB)).body)
+    assert.equal("none", ask("POST", "/none", nil, ("x"):rep(1000)).body)
+  end)
+
+  it("reads a body in chunks, and trailers", function()
+    server:handle("POST", "/", function(request) return request:body() end)
+    local one = connect()
+    one:say("POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+      .. "2\r\nab\r\n1\r\nc\r\n0\r\na: b\r\n\r\n")
+    assert.equal("abc", assert(one:wait()).body)
+  end)
+
+  it("cancels the handler of a client that disconnects", function()
+    local ends = {}
+    server:handle("GET", "/stream", function(request)
+      request:write("begun")
+      local ok, err = pcall(keywatch.sleep, 60)
+      ends.stream = not ok and err.code
+      request:write("more")
+    end)
+    server:handle("POST", "/body", function(request)
+      local ok, err = pcall(request.body, request)
+      ends.body = not ok and err.code
+      error(err, 0)
+    end)
+    local first, second = connect(), connect()
+    first:say("GET /stream HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    second:say("POST /body HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n12345")
+    process.turn_until(function() return first.n_received > 0 end)
+    first:close()
+    second:close()
+    process.turn_until(function() return ends.stream and ends.body end)
+    assert.same({ stream = "cancelled", body = "cancelled" }, ends)
+    assert.same({}, lines)
+  end)
+
+  it("answers pipelined requests in order", function()
+    server:handle("GET", "/{n}", function(request)
+      keywatch.sleep(tonumber(request.params.n) / 1000)
+      return request.params.n
+    end)
+    local one = connect()
+    one:say(("GET /20 HTTP/1.1\r\nhost: localhost\r\n\r\nGET /1 HTTP/1.1\r\nhost: localhost\r\n\r\n"):rep(3))
+    for _ = 1, 3 do
+      assert.equal("20", assert(one:wait()).body)
+      assert.equal("1", assert(one:wait()).body)
+    end
+  end)
+
+  it("serves gRPC at the same time", function()
+    server:handle("GET", "/count", function()
+      return tostring(store:range("a", { prefix = true, count_only = true }).count)
+    end)
+    local client = assert(keywatch.connect("http://127.0.0.1:" .. port))
+    for i = 1, 10 do
+      assert(client:put("a" .. i, "v"))
+      assert.equal(tostring(i), ask("GET", "/count").body)
+    end
+    client:close()
+  end)
+
+  it("passes requests through middleware", function()
+    local log = {}
+    server:handle("GET", "/secret", function() return "told" end)
+    server:use {
+      before = function(call)
+        if call.path == "/secret" and call.headers.authorization ~= "key" then
+          return nil, core.new_error("unauthenticated")
+        end
+      end,
+      after = function(call, status) log[#log + 1] = call.path .. " " .. status end,
+    }
+    assert.equal(401, ask("GET", "/secret").status)
+    assert.equal("told", ask("GET", "/secret", "authorization: key\r\n").body)
+    process.turn_until(function() return #log == 2 end)
+    assert.same({ "/secret 0", "/secret 0" }, log)
+  end)
+
+  it("closes its connections when it closes, and drains them when it is shut down", function()
+    local has_begun = false
+    server:handle("GET", "/slow", function()
+      has_begun = true
+      keywatch.sleep(0.05)
+      return "done"
+    end)
+    local idle, busy = connect(), connect()
+    idle:say("GET /version HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert(idle:wait())
+    busy:say("GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    process.turn_until(function() return has_begun end)
+    local ended = keywatch.spawn(function() return server:shutdown(10) end)
+    assert.equal("done", assert(busy:wait()).body)
+    process.turn_until(function() return idle.is_over and busy.is_over and ended.state == "done" end)
+    assert.is_true(idle.is_over and busy.is_over)
+  end)
+
+  describe("has the endpoint", function()
+    it("/version, as etcd", function()
+      local answer = ask("GET", "/version")
+      assert.equal('{"etcdserver":"3.5.21","etcdcluster":"3.5.0"}', answer.body)
+      assert.matches("\r\ncontent%-type: application/json\r\n", answer.head)
+      assert.equal(405, ask("POST", "/version").status)
+    end)
+
+    it("/health, /livez and /readyz, with the alarms that are not excluded", function()
+      local client = assert(keywatch.connect("http://127.0.0.1:" .. port))
+      local function alarm(action, name)
+        assert(client:call("/etcdserverpb.Maintenance/Alarm", { action = action, alarm = name,
+          memberID = server.identity.member_id }))
+      end
+      local function check(target, reason)
+        local answer = ask("GET", target)
+        assert.equal(reason and 503 or 200, answer.status, target)
+        assert.equal(('{"health":"%s","reason":"%s"}%s'):format(not reason, reason or "", reason and "\n" or ""),
+          answer.body, target)
+        assert.matches("\r\ncontent%-type: text/plain; charset=utf%-8\r\n", answer.head)
+      end
+      for _, target in ipairs { "/health", "/health?serializable=true", "/livez", "/readyz" } do check(target) end
+      alarm("ACTIVATE", "NOSPACE")
+      check("/health", "ALARM NOSPACE")
+      check("/readyz", "ALARM NOSPACE")
+      check "/livez"
+      check "/health?exclude=CORRUPT&exclude=NOSPACE"
+      alarm("ACTIVATE", "CORRUPT")
+      check("/livez", "ALARM CORRUPT")
+      check("/health?exclude=NOSPACE", "ALARM CORRUPT")
+      check "/health?exclude=CORRUPT&exclude=NOSPACE"
+      client:close()
+    end)
+  end)
+
+  describe("protects the server from web pages:", function()
+    local POST = "POST"
+    local function post(fields) return ask(POST, "/change", fields) end
+
+    before_each(function()
+      server:close()
+    end)
+
+    local function serve_again(options)
+      serve(options)
+      server:handle("POST", "/change", function() return "changed" end)
+      server:handle("GET", "/read", function() return "read" end)
+    end
+
+    it("a page of a foreign origin may read, and change nothing", function()
+      serve_again()
+      assert.equal(200, post("").status)
+      assert.equal(403, post("Origin: http://evil.example\r\n").status)
+      assert.equal(403, post("Origin: null\r\n").status)
+      assert.equal(200, post("Origin: http://localhost\r\n").status)
+      local answer = ask("GET", "/read", "Origin: http://evil.example\r\n")
+      assert.equal(200, answer.status)
+      assert.is_nil(answer.head:find("access%-control"))
+    end)
+
+    it("pages of listed origins may do both", function()
+      serve_again { cors = { "http://Good.example", "https://other.example:8443" } }
+      local answer = post("Origin: http://good.example\r\n")
+      assert.equal(200, answer.status)
+      assert.matches("\r\naccess%-control%-allow%-origin: http://good.example\r\n", answer.head)
+      assert.matches("\r\nvary: Origin\r\n", answer.head)
+      assert.equal(403, post("Origin: https://other.example\r\n").status)
+      answer = ask("OPTIONS", "/change", "Origin: https://other.example:8443\r\n"
+        .. "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-a, x-b\r\n")
+      assert.equal(204, answer.status)
+      assert.matches("\r\naccess%-control%-allow%-headers: x%-a, x%-b\r\n", answer.head)
+      answer = ask("OPTIONS", "/change", "Origin: http://evil.example\r\n")
+      assert.is_nil(answer.head:find("access%-control"))
+    end)
+
+    it("all pages may do both with *", function()
+      serve_again { cors = "*" }
+      assert.equal(200, post("Origin: http://any.example\r\n").status)
+    end)
+
+    it("a request over the loopback interface names a loopback host, or a listed one", function()
+      local function status_for(host)
+        local one = connect()
+        one:say(("GET /read HTTP/1.1\r\nhost: %s\r\n\r\n"):format(host))
+        return assert(one:wait()).status
+      end
+      serve_again()
+      for _, host in ipairs { "localhost", "LOCALHOST:80", "a.localhost", "127.0.0.1:1", "127.1.2.3", "[::1]:5",
+        "[::1]" } do
+        assert.equal(200, status_for(host), host)
+      end
+      for _, host in ipairs { "evil.example", "evil.example:80", "127.0.0.1.evil.example", "notlocalhost", "10.0.0.1",
+        "localhost.evil", "[::2]" } do
+        assert.equal(421, status_for(host), host)
+      end
+      server:close()
+      serve_again { host_whitelist = { "Mine.example" } }
+      assert.equal(200, status_for "mine.example:99")
+      assert.equal(200, status_for "localhost")
+      assert.equal(421, status_for "evil.example")
+    end)
+  end)
+end)
