@@ -430,6 +430,8 @@ function keywatch.selector(given, opts) end
 ---@field keepalive_min_time? number minimum seconds between two pings of a client; 5 unless given
 ---@field keepalive_interval? number seconds without data from a client until the server pings it; 7200 unless given
 ---@field keepalive_timeout? number seconds to wait for the answer to a ping; 20 unless given
+---@field cors? string|string[] origins whose pages may use the server over HTTP, or "*"; none unless given
+---@field host_whitelist? string|string[] host names for HTTP requests; loopback names unless given
 ---@field log_level? "debug"|"info"|"warn"|"error"|"panic"|"fatal" lowest level that is logged; "info" unless given
 ---@field on_log? function called with the level, the text and the fields of each log line; not with `thread`
 ---@field metrics? "basic"|"extensive" "extensive" also measures how long requests take; "basic" unless given
@@ -1438,6 +1440,13 @@ function Server:use(middleware) end
 ---@nodiscard
 function Server:metrics() end
 
+---Adds a handler of HTTP requests, which runs as a task. It returns a status, a body and headers; or only a body; or nil
+---and an error; or nothing, after it has sent the answer itself.
+---@param method string such as "GET", which also answers HEAD
+---@param path string such as "/users/{id}" or "/files/{path...}"
+---@param handler fun(request: keywatch.Request): integer|string|nil, string|table|keywatch.Error|nil, table?
+function Server:handle(method, path, handler) end
+
 ---Accepts no more connections, asks clients to leave, waits until they have left, and closes. For a server in a thread the
 ---whole program waits, unless the caller is a task.
 ---@param grace? number seconds to wait at most; 5 unless given
@@ -1794,6 +1803,46 @@ function Stream:close() end
 ---@field after? fun(call: keywatch.Call, status: integer) called at the end of the call with its gRPC status
 
 ---A call of a method that is implemented in Lua, or that passes middleware.
+---An HTTP request, for a handler and for middleware.
+---@class keywatch.Request
+---@field method string such as "GET"
+---@field scheme "http"|"https"
+---@field host string that the request names, with a port if it has one; or ""
+---@field path string encoded, without the query
+---@field params table<string, string> the parameters of the path, decoded
+---@field query table<string, string> the parameters of the query, decoded; of several values the first
+---@field query_text string encoded
+---@field headers table<string, string> by name in lower case
+---@field peer string address of the client, or ""
+---@field common_name? string of the client's certificate, if the server asks for certificates
+---@field server keywatch.Server
+local Request = {}
+
+---Waits for the next part of the body, and returns it; nil at the end.
+---@return string? part
+---@nodiscard
+function Request:read() end
+
+---Waits for the whole body. Raises an error of HTTP status 413 if it is longer than max.
+---@param max? integer bytes; 1572864 unless given
+---@return string body
+---@nodiscard
+function Request:body(max) end
+
+---Sends the head of the answer.
+---@param status integer
+---@param headers? table<string, string|string[]>
+---@param length? integer bytes of the body, if they are known
+function Request:answer(status, headers, length) end
+
+---Sends a part of the body, and waits while the client takes nothing. Returns true; or nil and the error "timeout", though
+---the part is sent.
+---@param bytes string
+---@param timeout? number
+---@return boolean? ok
+---@return keywatch.Error? err
+function Request:write(bytes, timeout) end
+
 ---@class keywatch.Call
 ---@field path string such as "/demo.Notes/Read"
 ---@field peer string address of the client, or ""

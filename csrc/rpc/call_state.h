@@ -34,9 +34,9 @@ struct kw_call {
   int status;                /* of the end */
   bool is_intercepted;
   bool input_has_ended; /* no more messages will arrive */
-  bool has_answered;  /* HTTP: the head of the answer was sent */
-  bool wants_room;    /* Lua waits until it can send */
-  kw_link link;       /* in the list of calls with news */
+  bool has_answered;    /* HTTP: the head of the answer was sent */
+  bool wants_room;      /* Lua waits until it can send */
+  kw_link link;         /* in the list of calls with news */
 };
 
 /* Makes a call without a stream or an exchange. Takes over the reference to the metadata, which may be NULL: memory is

@@ -126,7 +126,7 @@ struct kw_peer {
   kw_chain left;       /* output of the session or the HTTP connection that has ended */
   kw_driver driver;
   kw_blob *common_name;          /* of the client's certificate; or NULL */
-  int64_t last_progress; /* when bytes were last written, or a message was last received */
+  int64_t last_progress;         /* when bytes were last written, or a message was last received */
   kw_link link;                  /* among the peers of the server */
   uint8_t first[KW_FIRST_BYTES]; /* bytes from which the protocol is not known yet */
   uint8_t n_first;

@@ -75,6 +75,8 @@ local function open_server(store, values)
     keepalive_min_time = values["grpc-keepalive-min-time"],
     keepalive_interval = values["grpc-keepalive-interval"],
     keepalive_timeout = values["grpc-keepalive-timeout"],
+    cors = values.cors,
+    host_whitelist = values["host-whitelist"],
     log_level = values["log-level"],
     metrics = values.metrics,
     auto_compaction_mode = values["auto-compaction-mode"],

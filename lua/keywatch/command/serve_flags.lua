@@ -22,6 +22,11 @@ Listening
                                        (default: http://localhost:2379)
   --advertise-client-urls URL,...      URLs announced to clients (default: the listen URLs)
 
+  --cors ORIGIN,...                    origins of web pages that may use the server over HTTP, such as
+                                       https://admin.example, or * (default: none)
+  --host-whitelist HOST,...            host names that HTTP requests without TLS may name, or * (default: those of the
+                                       loopback interface, for requests over that interface)
+
 TLS
   --cert-file FILE                     certificate of the server in PEM, followed by its intermediate certificates
   --key-file FILE                      private key of that certificate
@@ -87,7 +92,7 @@ local FLAGS = flags.by_kind {
   ]],
   list = [[
     listen-client-urls advertise-client-urls client-cert-allowed-hostname cipher-suites
-    initial-advertise-peer-urls
+    initial-advertise-peer-urls cors host-whitelist
   ]],
   integer = "quota-backend-bytes",
   count = [[
@@ -110,7 +115,7 @@ local WITHOUT_EFFECT = flags.by_kind {
     proxy-read-timeout client-cert-file client-key-file peer-client-cert-file peer-client-key-file peer-cert-file
     peer-key-file peer-trusted-ca-file peer-cert-allowed-cn peer-cert-allowed-hostname peer-crl-file logger
     log-outputs log-rotation-config-json backend-batch-interval backend-batch-limit backend-bbolt-freelist-type
-    listen-metrics-urls cors host-whitelist experimental-corrupt-check-time
+    listen-metrics-urls experimental-corrupt-check-time
     experimental-compaction-batch-limit
   ]],
   boolean = [[
