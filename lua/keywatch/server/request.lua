@@ -172,7 +172,7 @@ end
 
 --- Answers a request whose handler has raised an error. Returns false if the answer has begun, and must be broken off.
 local function fail(self, err, traceback)
-  if self.is_over or self.has_answered and driver.is_cancellation(err) then return false end
+  if self.has_ended or self.has_answered and driver.is_cancellation(err) then return false end
   local ok, is_refused = pcall(refuse, self, err)
   if ok and is_refused then return true end
   self.server.failures:line("%s %s has failed: %s", self.method, self.path, traceback)
