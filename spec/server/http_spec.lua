@@ -303,6 +303,12 @@ describe("HTTP/1.1 of a server", function()
       assert.equal(405, ask("POST", "/version").status)
     end)
 
+    it("/metrics, for Prometheus", function()
+      local answer = ask("GET", "/metrics")
+      assert.matches("\r\ncontent%-type: text/plain; version=0%.0%.4; charset=utf%-8\r\n", answer.head)
+      assert.matches("\netcd_server_has_leader 1\n", answer.body)
+    end)
+
     it("/health, /livez and /readyz, with the alarms that are not excluded", function()
       local client = assert(keywatch.connect("http://127.0.0.1:" .. port))
       local function alarm(action, name)
