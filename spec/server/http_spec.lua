@@ -1,11 +1,13 @@
 --- HTTP/1.1 on the port of gRPC: handlers of the program, middleware, plain endpoints, and rules for browsers.
 
+local uv = require "spec.support.luv"
+package.loaded.luv = uv -- luv's loop turns the servers; each spec file has modules of its own
+
 local keywatch = require "keywatch"
 
 local core = require "keywatch.core"
 local http = require "spec.support.http"
 local process = require "spec.support.process"
-local uv = require "spec.support.luv"
 
 local MIB = 1024 * 1024
 local unpack = table.unpack or unpack -- luacheck: ignore

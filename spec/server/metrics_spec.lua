@@ -516,7 +516,7 @@ describe("the counters of calls", function()
     assert.same({ unknown_method = 1, not_grpc = 1 }, refused())
     assert.same({ connections = 2, accepted = 2 }, numbers(host.server, "connections accepted rejected"))
     local foreign = host:raw(false)
-    foreign:say("GET / HTTP/1.1\r\n\r\n")
+    foreign:say("SSH-2.0-x\r\n")
     foreign:close()
     assert.same({ connections = 2, accepted = 3, rejected = 1 },
       numbers(host.server, "connections accepted rejected cut lacks"))
