@@ -32,6 +32,8 @@ local function health(server, always)
     local excluded = excluded_by(request)
     for _, name in ipairs(always) do excluded[name] = true end
     local why = reason(server, excluded)
+    local result = why and "failures" or "success"
+    server.health_checks[result] = server.health_checks[result] + 1
     local text = ('{"health":"%s","reason":%s}'):format(not why, core.json_encode(why or ""))
     return why and 503 or 200, why and text .. "\n" or text
   end
