@@ -184,6 +184,7 @@ local SERVER = {
   addresses = {},
   mount = { kind("a.B", none, 5, {}), method },
   use = { kind({}, none, 5, { befor = print }, { before = 5 }, { after = 5 }) },
+  handle = { kind("GET", none, 5, {}), kind("/a/{name}", none, 5, "a", "/{a}b"), fn },
   shutdown = { seconds },
   metrics = {},
   close = {},
@@ -955,7 +956,8 @@ describe("a usage error is raised at the caller's line:", function()
 
   it("uses of a closed server", function()
     server:close()
-    assert.equal("", use_closed(server, SERVER, "the server is closed", { mount = true, use = true, metrics = true }))
+    local raised = { mount = true, use = true, metrics = true, handle = true }
+    assert.equal("", use_closed(server, SERVER, "the server is closed", raised))
     assert.equal("", use_closed(server, { mount = { key, kind({ A = print }) } }, "the server is closed", true))
   end)
 
