@@ -429,8 +429,8 @@ local function largest(bench)
   client:close()
 end
 
-local function contests(bench)
-  local client, name = bench.client, "contest"
+local function queues(bench)
+  local client, name = bench.client, "queue"
   for kind, paths in pairs { Lock = { "/v3lockpb.Lock/Lock", "/v3lockpb.Lock/Unlock" },
     Election = { "/v3electionpb.Election/Campaign", "/v3electionpb.Election/Resign" } } do
     local ids = {}
@@ -487,7 +487,7 @@ local PARTS = {
     LEASE .. "LeaseLeases", LEASE .. "LeaseKeepAlive" } },
   { "watches", watches, { WATCH .. "Watch" } },
   { "services", services, service_paths },
-  { "contests", contests, { LOCK .. "Lock", LOCK .. "Unlock", ELECTION .. "Campaign", ELECTION .. "Resign" } },
+  { "queues", queues, { LOCK .. "Lock", LOCK .. "Unlock", ELECTION .. "Campaign", ELECTION .. "Resign" } },
   { "largest", largest, {} },
   { "deletions", deletions, { KV .. "DeleteRange", KV .. "Compact" } },
 }

@@ -11,7 +11,7 @@ local UNKNOWN = 2
 
 describe("Election", function()
   local peer, client, other
-  local grant = serving.for_contests(function(...) peer, client, other = ... end)
+  local grant = serving.for_lock_services(function(...) peer, client, other = ... end)
 
   local function ask(method, request)
     return client:ask(ELECTION .. method, request)

@@ -10,7 +10,7 @@ local UNKNOWN, DEADLINE_EXCEEDED = 2, 4
 
 describe("Lock", function()
   local peer, client, other
-  local grant = serving.for_contests(function(...) peer, client, other = ... end)
+  local grant = serving.for_lock_services(function(...) peer, client, other = ... end)
 
   --- Asks for a lock that is not to be had yet, and waits until it stands in the queue.
   local function begin(from, name, lease, place)

@@ -2,7 +2,7 @@
 -- order in which the keys were created.
 
 local calls = require "keywatch.server.call"
-local contest = require "keywatch.server.services.contest"
+local exclusion = require "keywatch.server.services.exclusion"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local keywatch = require "keywatch"
@@ -19,7 +19,7 @@ local FAST = require("spec.support.dose").is_small
 
 if serving.is_etcd then return end -- looks inside the server
 
-describe("the queue of a contest", function()
+describe("the queue of a lock or an election", function()
   local peer, client, store, watches, ranges
   local plain = { watch = core.store_methods.watch, range = core.store_methods.range }
 
@@ -317,7 +317,7 @@ describe("the queue of a contest", function()
   local function begin(server, id, prefix, key, created)
     local call = { id = id, path = "/a/" .. id, server = server, method = {}, is_over = false }
     server.calls[id] = call
-    return contest.answer_in_turn(server, call, prefix, key, created, function() return "answer of " .. id end)
+    return exclusion.answer_in_turn(server, call, prefix, key, created, function() return "answer of " .. id end)
   end
 
   --- Ends all calls of a bare server, as if their clients had disconnected.
@@ -540,11 +540,11 @@ describe("the queue of a contest", function()
     store:put(keys[1], "a2")
     assert.equal("a2", client:ask(LEADER, { name = "e" }).kv.value)
     store:delete(keys[1])
-    assert.equal("b", contest.owner(peer.server, "e/").value) -- the queue does not know of it yet
+    assert.equal("b", exclusion.owner(peer.server, "e/").value) -- the queue does not know of it yet
     client:settle()
     store:delete(keys[2])
     store:put(keys[2], "b again")
-    assert.equal("c", contest.owner(peer.server, "e/").value)
+    assert.equal("c", exclusion.owner(peer.server, "e/").value)
     assert.equal("c", client:ask(LEADER, { name = "e" }).kv.value)
   end)
 

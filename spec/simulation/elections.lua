@@ -5,7 +5,7 @@
 
 local keywatch = require "keywatch"
 
-local contests = require "spec.simulation.contests"
+local exclusion = require "spec.simulation.exclusion"
 local locks = require "spec.simulation.locks"
 
 local NAME, COUNTER = "/e/lead", "/c/lead"
@@ -24,7 +24,7 @@ local function count(world, records, owner, leadership)
   local kv, err = owner.client:get(COUNTER, { timeout = world:patience() })
   if err then return world:note("get of a count", nil, err) and false end
   local write = { what = "fenced put of a leader", tag = world:tag("q") }
-  local value = contests.value(write.tag, contests.number_in(kv) + 1, leadership)
+  local value = exclusion.value(write.tag, exclusion.number_in(kv) + 1, leadership)
   local result
   result, err = leadership:fence():put(COUNTER, value, { timeout = world:patience() })
   write.outcome, write.err = world:note(write.what, result, err), err
@@ -98,10 +98,10 @@ end
 
 --- Returns the leaders and their values that the history has, in order.
 local function leaders_of(history)
-  local follower, list, received = contests.follow(NAME .. "/"), {}, nil
+  local follower, list, received = exclusion.follow(NAME .. "/"), {}, nil
   history:each(NAME .. "/", history.first, history.last, function(_, events)
-    contests.step(follower, events)
-    local holder = contests.holder(follower)
+    exclusion.step(follower, events)
+    local holder = exclusion.holder(follower)
     if holder and (not received or received.key ~= holder.key or received.mod_revision ~= holder.mod_revision) then
       list[#list + 1] = ("%s %s %d"):format(holder.key, holder.value, holder.mod_revision)
     end
@@ -125,8 +125,8 @@ local function judge_observer(world, expected, observer)
 end
 
 local function judge(world, history, records)
-  for _, record in ipairs(records.writes) do contests.judge_tag(world, history, record) end
-  local n, changes = contests.judge(world, history, NAME .. "/", COUNTER)
+  for _, record in ipairs(records.writes) do exclusion.judge_tag(world, history, record) end
+  local n, changes = exclusion.judge(world, history, NAME .. "/", COUNTER)
   world:count("counted behind leading", "writes", n)
   world:count("counted behind leading", "changes of hands", changes)
   local expected = leaders_of(history)

@@ -8,7 +8,7 @@
 
 local keywatch = require "keywatch"
 
-local contests = require "spec.simulation.contests"
+local exclusion = require "spec.simulation.exclusion"
 local is_by_server = require("spec.simulation.leases").is_by_server
 
 local PREFIX, COUNTERS = "/k/", "/c/"
@@ -71,7 +71,7 @@ local function count(world, records, owner, lock, counter)
   local kv, err = owner.client:get(counter, { timeout = world:patience() })
   if err then return world:note("get of a count", nil, err) and false end
   local write = { what = "fenced put", tag = world:tag("k") }
-  local value, fence = contests.value(write.tag, contests.number_in(kv) + 1, lock), lock:fence()
+  local value, fence = exclusion.value(write.tag, exclusion.number_in(kv) + 1, lock), lock:fence()
   local result
   if world.random:one_in(2) then
     result, err = fence:put(counter, value, { timeout = world:patience() })
@@ -207,10 +207,10 @@ local function judge_times(world, records)
 end
 
 local function judge(world, history, records)
-  for _, record in ipairs(records.writes) do contests.judge_tag(world, history, record) end
+  for _, record in ipairs(records.writes) do exclusion.judge_tag(world, history, record) end
   judge_times(world, records)
   for i = 1, NAMES do
-    local n, changes = contests.judge(world, history, PREFIX .. i .. "/", COUNTERS .. i)
+    local n, changes = exclusion.judge(world, history, PREFIX .. i .. "/", COUNTERS .. i)
     world:count("counted behind locks", "writes", n)
     world:count("counted behind locks", "changes of hands", changes)
     if history.keys[COUNTERS .. i .. "/failed"] then world:object("another client has counted behind a fence") end

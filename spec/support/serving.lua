@@ -72,7 +72,7 @@ end
 
 --- For the calling block of tests: calls set(serving, client, other) before each test, with new clients of one server.
 -- Returns a function that grants a lease, with an id if given, which is revoked after the test.
-function serving.for_contests(set)
+function serving.for_lock_services(set)
   local self, client, leases
   busted.setup(function() self = serving.start() end)
   busted.teardown(function() self:stop() end)

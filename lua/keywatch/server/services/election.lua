@@ -3,7 +3,7 @@
 
 local calls = require "keywatch.server.call"
 local contenders = require "keywatch.concurrency.contenders"
-local contest = require "keywatch.server.services.contest"
+local exclusion = require "keywatch.server.services.exclusion"
 local core = require "keywatch.core"
 local header = require "keywatch.server.services.header"
 local names = require "keywatch.concurrency.names"
@@ -30,7 +30,7 @@ end
 --- Changes the value of a leader. Returns the revision; or nil and a refusal.
 local function set_value(store, leader, value)
   local result, err = as_leader(store, leader, { put = leader.key or "", value = value, lease = leader.lease })
-  if not result then return nil, contest.unknown(err) end
+  if not result then return nil, exclusion.unknown(err) end
   if not result.succeeded then return nil, refusal.new(refusal.UNKNOWN, "election: not leader") end
   return result.revision
 end
@@ -39,18 +39,18 @@ end
 -- however long the wait was.
 local function campaign(server, request, call)
   local store, prefix, value = server.store, names.prefix_of(request.name or ""), request.value or ""
-  if #prefix - 1 > contest.NAME_BYTES then return nil, core.new_error("request_too_large") end
-  local lease, err = contest.lease_of(server, request)
+  if #prefix - 1 > exclusion.NAME_BYTES then return nil, core.new_error("request_too_large") end
+  local lease, err = exclusion.lease_of(server, request)
   if not lease then return nil, err end
-  local key, created, before, revision = contest.enter(store, prefix, lease, value)
-  if not key then return nil, contest.unknown(created) end
+  local key, created, before, revision = exclusion.enter(store, prefix, lease, value)
+  if not key then return nil, exclusion.unknown(created) end
   local leader = { name = request.name, key = key, rev = created, lease = lease }
   if before and before.value ~= value then
     local ok
     ok, err = set_value(store, leader, value)
     if not ok then return nil, err end
   end
-  return contest.answer_in_turn(server, call, prefix, key, created, function()
+  return exclusion.answer_in_turn(server, call, prefix, key, created, function()
     return { header = header.of(server, revision), leader = leader }
   end)
 end
@@ -67,14 +67,14 @@ end
 local function resign(server, request)
   if not request.leader then return no_leader_given() end
   local result, err = as_leader(server.store, request.leader, { delete = request.leader.key or "" })
-  if not result then return nil, contest.unknown(err) end
+  if not result then return nil, exclusion.unknown(err) end
   return { header = header.of(server, result.revision) }
 end
 
 --- Returns the kv of the current leader.
 local function leader(server, request)
-  local kv, revision = contest.owner(server, names.prefix_of(request.name or ""))
-  if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
+  local kv, revision = exclusion.owner(server, names.prefix_of(request.name or ""))
+  if not kv and type(revision) == "table" then return nil, exclusion.unknown(revision) end
   if not kv then return nil, refusal.new(refusal.UNKNOWN, "election: no leader") end
   return { header = header.of(server, revision), kv = kv }
 end
@@ -108,8 +108,8 @@ local function follow(server, call, prefix, at)
     local kv
     if not at.revision then
       local revision
-      kv, revision = contest.owner(server, prefix)
-      if not kv and type(revision) == "table" then return nil, contest.unknown(revision) end
+      kv, revision = exclusion.owner(server, prefix)
+      if not kv and type(revision) == "table" then return nil, exclusion.unknown(revision) end
       at.revision = revision
     end
     if not kv and not at.key then kv, at.revision = wait_for_leader(store, prefix, at.revision) end
@@ -135,7 +135,7 @@ end
 return {
   ["/v3electionpb.Election/Campaign"] = { "CampaignRequest", "CampaignResponse", campaign, max_bytes = math.huge },
   ["/v3electionpb.Election/Proclaim"] = { "ProclaimRequest", "ProclaimResponse", proclaim, max_bytes = math.huge },
-  ["/v3electionpb.Election/Resign"] = { "ResignRequest", "ResignResponse", resign, max_bytes = contest.KEY_BYTES },
+  ["/v3electionpb.Election/Resign"] = { "ResignRequest", "ResignResponse", resign, max_bytes = exclusion.KEY_BYTES },
   ["/v3electionpb.Election/Leader"] = { "LeaderRequest", "LeaderResponse", leader },
   ["/v3electionpb.Election/Observe"] = { "LeaderRequest", "LeaderResponse", observe,
     is_stream = true, takes_one = true },

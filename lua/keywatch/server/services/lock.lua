@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- lock: etcd's Lock service.
 
-local contest = require "keywatch.server.services.contest"
+local exclusion = require "keywatch.server.services.exclusion"
 local header = require "keywatch.server.services.header"
 local names = require "keywatch.concurrency.names"
 local refusal = require "keywatch.server.services.refusal"
@@ -11,7 +11,7 @@ local refusal = require "keywatch.server.services.refusal"
 -- later in the queue.
 local function answer(server, key, created)
   local result, err = server.store:range(key)
-  if not result then return nil, contest.unknown(err) end
+  if not result then return nil, exclusion.unknown(err) end
   local kv = result.kvs[1]
   if not kv or kv.create_revision ~= created then
     return nil, refusal.new(refusal.UNKNOWN, "mutex: session is expired")
@@ -22,21 +22,22 @@ end
 --- Answers as soon as the caller has the lock.
 local function lock(server, request, call)
   local store, prefix = server.store, names.prefix_of(request.name or "")
-  local lease, err = contest.lease_of(server, request)
+  local lease, err = exclusion.lease_of(server, request)
   if not lease then return nil, err end
-  local key, created = contest.enter(store, prefix, lease, "")
-  if not key then return nil, contest.unknown(created) end
-  return contest.answer_in_turn(server, call, prefix, key, created, function() return answer(server, key, created) end)
+  local key, created = exclusion.enter(store, prefix, lease, "")
+  if not key then return nil, exclusion.unknown(created) end
+  local function finish() return answer(server, key, created) end
+  return exclusion.answer_in_turn(server, call, prefix, key, created, finish)
 end
 
 --- Deletes the caller's key, and with it the lock.
 local function unlock(server, request)
   local result, err = server.store:delete(request.key or "")
-  if not result then return nil, contest.unknown(err) end
+  if not result then return nil, exclusion.unknown(err) end
   return { header = header.of(server, result.revision) }
 end
 
 return {
   ["/v3lockpb.Lock/Lock"] = { "LockRequest", "LockResponse", lock },
-  ["/v3lockpb.Lock/Unlock"] = { "UnlockRequest", "UnlockResponse", unlock, max_bytes = contest.KEY_BYTES },
+  ["/v3lockpb.Lock/Unlock"] = { "UnlockRequest", "UnlockResponse", unlock, max_bytes = exclusion.KEY_BYTES },
 }

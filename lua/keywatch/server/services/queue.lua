@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- queue: the calls of the Lock and Election services that wait for their turn below one prefix: see contest.lua.
+--- queue: the calls of the Lock and Election services that wait for their turn below one prefix: see exclusion.lua.
 --
 -- The keys in the store decide whose turn it is, and any client may put and delete them. A queue follows the store by
 -- one watch of the prefix, so an event costs the same, however many calls wait. The first waiting call makes the queue,

@@ -1,25 +1,25 @@
 --- The common part of the judges of locks and elections: which candidate is the owner at each revision of the history.
 --
--- In a contest each candidate has a key below the name, and the owner is the one with the smallest create revision.
+-- Each candidate has a key below the name, and the owner is the one with the smallest create revision.
 -- The value of a write behind a fence is "TAG NUMBER KEY REVISION": a counter, and the key and the create revision of
 -- its owner. That candidate must be the owner at the revision of the write, and the counter must rise by one. Then the
 -- writes of two owners do not interleave, and no write is lost.
 
-local contests = {}
+local exclusion = {}
 
 --- Returns the value of a fenced write.
-function contests.value(tag, number, held)
+function exclusion.value(tag, number, held)
   return ("%s %d %s %d"):format(tag, number, held.key, held.revision)
 end
 
 --- Returns the number in the value of a fenced write; 0 if the key does not exist.
-function contests.number_in(kv) return kv and tonumber(kv.value:match("^%S+ (%d+)")) or 0 end
+function exclusion.number_in(kv) return kv and tonumber(kv.value:match("^%S+ (%d+)")) or 0 end
 
---- Returns a follower of a contest: it knows the candidates at each revision of the history.
-function contests.follow(prefix) return { prefix = prefix, candidates = {} } end
+--- Returns a follower of a lock or an election: it knows the candidates at each revision of the history.
+function exclusion.follow(prefix) return { prefix = prefix, candidates = {} } end
 
 --- Applies the events of one revision to a follower.
-function contests.step(follower, events)
+function exclusion.step(follower, events)
   local prefix = follower.prefix
   for _, event in ipairs(events) do
     if event.key:sub(1, #prefix) == prefix then
@@ -29,7 +29,7 @@ function contests.step(follower, events)
 end
 
 --- Returns the last event of the holder's key; nil if there is no holder.
-function contests.holder(follower)
+function exclusion.holder(follower)
   local first
   for _, event in pairs(follower.candidates) do
     if not first or event.create_revision < first.create_revision then first = event end
@@ -39,14 +39,14 @@ end
 
 --- Checks the fenced writes of the key `counter` by candidates below the prefix. Returns the number of writes, and how
 -- often the writer has changed.
-function contests.judge(world, history, prefix, counter)
-  local follower, number, last, n, changes = contests.follow(prefix), 0, nil, 0, 0
+function exclusion.judge(world, history, prefix, counter)
+  local follower, number, last, n, changes = exclusion.follow(prefix), 0, nil, 0, 0
   history:each("", history.first, history.last, function(revision, events)
-    contests.step(follower, events)
+    exclusion.step(follower, events)
     for _, event in ipairs(events) do
       if event.key == counter then
         local tag, counted, key, created = event.value:match("^(%S+) (%d+) (.*) (%d+)$")
-        local holder = contests.holder(follower)
+        local holder = exclusion.holder(follower)
         if not holder or holder.key ~= key or holder.create_revision ~= tonumber(created) then
           world:object("%s at %d is written behind the fence %s of %s, held by %s", tag, revision, key, created,
             holder and holder.key .. " of " .. holder.create_revision or "nobody")
@@ -63,7 +63,7 @@ function contests.judge(world, history, prefix, counter)
 end
 
 --- Checks that the history has a write as often as its outcome says: "ok" once, "refused" never, else once or never.
-function contests.judge_tag(world, history, record)
+function exclusion.judge_tag(world, history, record)
   local found = history:revisions_of(record.tag)
   if record.outcome == "refused" and #found > 0 then
     world:object("%s (%s) has failed without maybe_done (%s), and is at %d", record.tag, record.what,
@@ -73,4 +73,4 @@ function contests.judge_tag(world, history, record)
   end
 end
 
-return contests
+return exclusion

@@ -1,7 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- contest: several clients compete for a resource, and own it one after the other. Every client has a key below a
--- common prefix, bound to its lease. The client with the oldest key owns the resource. The Lock and Election services
--- are built on this, as in etcd.
+--- exclusion: mutual exclusion of clients, on which the Lock and Election services are built, as in etcd. Every client
+-- has a key below a common prefix, bound to its lease. The client with the oldest key owns the lock, or leads.
 
 local calls = require "keywatch.server.call"
 local core = require "keywatch.core"
