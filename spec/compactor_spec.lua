@@ -23,7 +23,7 @@ describe("a compactor", function()
 
   local function now() return time end
 
-  --- Makes a step, and then puts once: the n-th step finds revision n.
+  --- Makes a step, and then writes one revision: the n-th step sees revision n.
   local function step(self, seconds, is_quiet)
     self:step()
     time = time + seconds
@@ -33,11 +33,10 @@ describe("a compactor", function()
   local function compacted() return store:status().compact_revision end
 
   describe("by time", function()
-    --- Steps until the revision that is compacted to has changed; returns how many steps that took, the last one having
-    -- changed it.
-    local function steps_until_compaction(self, most)
+    --- Steps until a step has compacted. Returns the number of steps, or nil if there was no compaction in `max` steps.
+    local function steps_until_compaction(self, max)
       local before = compacted()
-      for n = 1, most do
+      for n = 1, max do
         step(self, self.interval)
         if compacted() ~= before then return n end
       end
@@ -50,13 +49,13 @@ describe("a compactor", function()
       assert.equal(360, compactor.new(store, "periodic", 24 * HOUR, now).interval)
     end)
 
-    it("begins after one period, at the revision noted then", function()
+    it("first compacts after one period, to the revision noted at the start", function()
       local self = compactor.new(store, "periodic", HOUR, now)
       assert.equal(11, steps_until_compaction(self, 20)) -- the first step is at its start
       assert.equal(1, compacted())
     end)
 
-    it("continues as often, one note behind", function()
+    it("compacts once per period after that, and keeps one interval more", function()
       local self = compactor.new(store, "periodic", 5 * 60, now)
       steps_until_compaction(self, 20)
       for round = 1, 5 do
@@ -65,7 +64,7 @@ describe("a compactor", function()
       end
     end)
 
-    it("compacts every hour, if its period is longer", function()
+    it("compacts every hour if its period is longer", function()
       local self = compactor.new(store, "periodic", 24 * HOUR, now)
       assert.equal(241, steps_until_compaction(self, 300))
       assert.equal(1, compacted())
@@ -75,7 +74,7 @@ describe("a compactor", function()
       end
     end)
 
-    it("never compacts younger revisions, however late a step is", function()
+    it("never compacts revisions younger than its period, however late a step is", function()
       local self = compactor.new(store, "periodic", 100, now)
       local revisions = {} -- { time, revision }
       for i = 1, 200 do
@@ -88,7 +87,7 @@ describe("a compactor", function()
       assert.is_true(compacted() > 150)
     end)
 
-    it("does nothing while nothing is written", function()
+    it("compacts once more, and then not again, while nothing is written", function()
       local self = compactor.new(store, "periodic", HOUR, now)
       steps_until_compaction(self, 20)
       for _ = 1, 12 do step(self, self.interval, true) end
@@ -104,7 +103,7 @@ describe("a compactor", function()
   end)
 
   describe("by revisions", function()
-    it("keeps the given number, every five minutes", function()
+    it("compacts every five minutes, to keep the given number of revisions", function()
       local self = compactor.new(store, "revision", 10, now)
       assert.equal(300, self.interval)
       for _ = 1, 10 do step(self, 300) end
@@ -119,7 +118,7 @@ describe("a compactor", function()
     end)
   end)
 
-  it("tries again after an interval when it has failed, and reports that", function()
+  it("logs a failed compaction, and retries it after an interval", function()
     local calls = {}
     local self = compactor.new({
       status = function() return { revision = 20 + #calls } end,
@@ -138,18 +137,18 @@ describe("a compactor", function()
       return nil, { code = "compacted", message = "etcd's words" }
     end
     self:step()
-    assert.equal(13, self.last_revision) -- another caller has done it
+    assert.equal(13, self.last_revision) -- another caller has compacted
     assert.equal(2, #lines)
   end)
 
-  it("waits for a store that does not report its revision", function()
+  it("waits while the status of the store cannot be read", function()
     local self = compactor.new({ status = function() return nil, { message = "not now" } end }, "periodic", 10, now)
     for _ = 1, 9 do step(self, 1, true) end
     assert.equal(9, #lines)
     assert.equal("warn the status of the store cannot be read, so nothing is compacted now: not now", lines[1])
     self.store = store
     for _ = 1, 10 do step(self, 1) end
-    assert.equal(-1, compacted()) -- its time begins with the first note
+    assert.equal(-1, compacted()) -- its first period begins with the first noted revision
     step(self, 1)
     assert.equal(1, compacted())
   end)
@@ -159,7 +158,7 @@ describe("a compactor", function()
 
     after_each(function() self:close() end)
 
-    --- Opens one whose store never answers. Returns a function that returns how often it was asked.
+    --- Opens a compactor whose store never answers. Returns a function that counts the calls of status.
     local function open_stuck()
       local gate, calls = driver.get().event(), 0
       local function status()
@@ -171,7 +170,7 @@ describe("a compactor", function()
       return function() return calls end
     end
 
-    it("steps while the loop turns, and not after it is closed", function()
+    it("steps while the loop turns, until it is closed", function()
       for _ = 1, 19 do store:put("a", "") end
       self = compactor.open(store, "revision", 10, now)
       keywatch.sleep(0)
@@ -191,7 +190,7 @@ describe("a compactor", function()
       assert.equal(10, compacted())
     end)
 
-    it("continues after a run that ends in the middle of a step", function()
+    it("continues after a keywatch.run that ends in the middle of a step", function()
       local calls = open_stuck()
       keywatch.sleep(0)
       time = 300
@@ -214,7 +213,7 @@ describe("a compactor", function()
       assert.equal(1, calls())
     end)
 
-    it("does nothing to a closed store", function()
+    it("stops when its store is closed, and logs that", function()
       self = compactor.open(store, "revision", 10, now)
       keywatch.sleep(0)
       store:close()
@@ -228,7 +227,7 @@ describe("a compactor", function()
       assert.matches("^warn there will be no more compactions: .*closed", lines[1])
     end)
 
-    it("uses the loop's own clock", function()
+    it("uses the clock of the loop by default", function()
       self = compactor.open(store, "periodic", 0.001)
       keywatch.run(function()
         while compacted() < 10 do

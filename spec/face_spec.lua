@@ -1,4 +1,4 @@
---- One face: stores, clients, namespaces, fences and caches answer a call with the same number of results.
+--- Stores, clients, namespaces, fences and caches answer a call with the same number of results.
 --
 -- The methods are found by reflection, so a new method fails here until the list of calls has it. A call that succeeds
 -- returns one result, `nil` among them; a call that fails returns two, nil and an error.
@@ -88,9 +88,9 @@ local FAILING = {
   wait_for = { 99, 0 },
 }
 
-local COUNTS = { close = 0 } -- of a call that succeeds, where it is not one
+local COUNTS = { close = 0 } -- results of a successful call, where that is not 1
 
-local REFUSED = { -- calls that an object raises as misuse, by its metatable's name
+local REFUSED = { -- methods that raise an error, by the name of the object's metatable
   ["keywatch.fence"] = { compact = true, close = true },
   ["keywatch.namespace"] = {
     alarms = true, disarm = true, defragment = true, call = true, stream = true, state = true, members = true,
@@ -121,7 +121,7 @@ end
 
 -- }======
 
--- {====== Doors ======
+-- {====== Objects with the methods of a store ======
 
 --- Fills a store.
 local function fill(store)
@@ -188,8 +188,8 @@ local VIEWS = {
   ["a cache of a namespace of "] = function(owner) return cache_of(namespace_of(owner)) end,
 }
 
---- Calls fn(title, open) for each door.
-local function each_door(fn)
+--- Calls fn(title, open) for each kind of object.
+local function each_kind(fn)
   for owner_title, open in pairs(OWNERS) do
     for title, view in pairs(VIEWS) do
       fn(title .. owner_title, function()
@@ -246,9 +246,9 @@ local WAYS = {
 describe("the number of results", function()
   after_each(close_all)
 
-  each_door(function(title, open)
+  each_kind(function(title, open)
     for way, run in pairs(WAYS) do
-      it(("is the same at every door: %s, %s"):format(title, way), function()
+      it(("is the same for every kind of object: %s, %s"):format(title, way), function()
         local object, owner, world = open()
         local locks = {}
         for i, one in ipairs { owner, owner:namespace("x/"), owner:namespace("y/x/") } do
@@ -265,12 +265,12 @@ end)
 
 -- {====== Closed, cancelled, failed ======
 
-local NEED_NOTHING = { -- calls that ask nothing, at every door
+local LOCAL = { -- methods that never ask the store or server
   election = true, lease_by_id = true, lease_keeper = true, namespace = true, state = true, stm = true,
   is_ready = true, has_synced = true, health = true, close = true,
 }
 
---- Says how a call has ended: "answers"; or by which code it has failed, and whether that was raised.
+--- Describes the end of a call: "answers", or the code of the error, or "raises" and the code.
 local function end_of(ok, n, first, second)
   local err = second
   if not ok then err = first end
@@ -280,12 +280,12 @@ local function end_of(ok, n, first, second)
   return n == 1 and "answers" or n .. " results"
 end
 
---- Calls every method of an object that needs something. `expected` is how a call ends, by its method, and [1] is that
--- of all others. Returns what is wrong.
+--- Calls every method of an object that is not local. `expected` has the end of a call by its method, and at [1] that
+-- of all other methods. Returns the differences as text.
 local function walk_ends(object, expected, call)
   local wrong, refused = {}, REFUSED[debug.getmetatable(object).__name] or {}
   for _, name in ipairs(methods_of(object)) do
-    local is_asked = not (NEED_NOTHING[name] or refused[name])
+    local is_asked = not (LOCAL[name] or refused[name])
     local found = is_asked and end_of(call(object, name, CALLS[name][1]))
     local right = expected[name] or expected[1]
     if found and found ~= right then wrong[#wrong + 1] = ("%s: %s, and not %s"):format(name, found, right) end
@@ -296,7 +296,7 @@ end
 describe("a closed object", function()
   after_each(close_all)
 
-  each_door(function(title, open)
+  each_kind(function(title, open)
     it("reports that in every function: " .. title, function()
       local object, owner = open()
       owner:close()
@@ -304,7 +304,7 @@ describe("a closed object", function()
       local kind = debug.getmetatable(object).__name
       if kind == "keywatch.cache" then
         expected.status = "answers"
-        if type(owner) == "table" then -- what is known stays readable
+        if type(owner) == "table" then -- the cached keys stay readable
           expected.get, expected.range, expected.each = "answers", "answers", "answers"
         end
       elseif type(owner) == "userdata" then
@@ -319,7 +319,7 @@ describe("a closed object", function()
     it("reports that though its owner is open: a namespace of " .. owner_title, function()
       local object = namespace_of((open()))
       object:close()
-      -- Leases that the namespace has made live on.
+      -- Leases that were granted through the namespace stay alive.
       assert.equal("", walk_ends(object, {
         "closed", each = "raises closed",
         lease_keepalive = "answers", lease_revoke = "answers", lease_time_to_live = "answers",
@@ -336,10 +336,10 @@ end)
 
 local CLIENT = "a client in virtual time"
 
--- What opens at once, and asks later.
+-- Methods that return at once, and ask the server later.
 local LATER = { cache = "answers", informer = "answers", stream = "answers" }
 
-describe("a client whose server", function()
+describe("an unreachable server", function()
   after_each(close_all)
 
   --- Calls a method in a task, which is cancelled after a second.
@@ -360,14 +360,14 @@ describe("a client whose server", function()
   end
 
   for title, view in pairs(VIEWS) do
-    it("hangs raises its cancellation in every method: " .. title .. CLIENT, function()
+    it("makes every method wait until its task is cancelled: " .. title .. CLIENT, function()
       local owner, world = virtual_client()
       local object = view(owner)
       world:fault { "hang" }
       world:run(function() assert.equal("", walk_ends(object, ends(object, "raises cancelled"), call_and_cancel)) end)
     end)
 
-    it("is gone returns an error in every method: " .. title .. CLIENT, function()
+    it("makes every method return an error if it has stopped: " .. title .. CLIENT, function()
       local owner, world = virtual_client()
       local object = view(owner)
       world.server:stop()
@@ -390,10 +390,10 @@ end)
 
 -- }======
 
-describe("an object of keywatch in the wrong place", function()
+describe("an object of keywatch as a wrong argument", function()
   after_each(close_all)
 
-  it("is named in the error", function()
+  it("is described in the error", function()
     local store = memory_store()
     local client = closing((keywatch.connect("127.0.0.1:1")))
     local function with_source(object)

@@ -233,7 +233,7 @@ describe("a cache with a file", function()
     assert.equal("/a/other=x", keys_of(reopen(world)))
   end))
 
-  it("is written with the cluster of its content, though a finalizer has the feed polled when that changes",
+  it("is written with the cluster of its content, though a finalizer polls the feed as that changes",
     within.world(function(world)
       local cache = assert(world:client():cache("/a/", { file = path, file_delay = 0 }))
       local feed = cache.feed
@@ -257,7 +257,7 @@ describe("a cache with a file", function()
       assert.not_equal(before, feed.cluster)
     end))
 
-  it("of a namespace has the names of the keys there", within.world(function(world)
+  it("of a namespace has the keys without the prefix of the namespace", within.world(function(world)
     local client = world:client()
     local space = client:namespace("/a")
     space:put("/1", "x")
@@ -385,7 +385,7 @@ describe("the file of a cache", function()
     end))
   end
 
-  it("is written, though a finalizer has the client polled when a write begins", function()
+  it("is written, though a finalizer polls the client as a write begins", function()
     local client, store, close = near()
     for i = 1, 3000 do store:put("/a/" .. i, "x") end
     local cache = assert(client:cache("/a/", { file = path, file_delay = 0 }))
@@ -448,7 +448,7 @@ describe("the file of a cache", function()
     for name, fn in pairs(inner) do core.inner[name] = fn end
   end)
 
-  it("is reported once in the log when writing fails, and once when writing works again", within.world(function(world)
+  it("causes one log line when writing fails, and one when writing works again", within.world(function(world)
     local inner = path .. ".d"
     local file = inner .. "/content"
     local client = world:client()
@@ -876,7 +876,7 @@ describe("a process with a file", function()
 end)
 
 describe("a disk that is full", function()
-  it("leaves the file as it was, and no other #slow", function()
+  it("leaves the previous file, and no temporary one #slow", function()
     local lines, disk = run_on_disk(PROGRAM)
     assert.same({ "struck true no_space true" }, lines)
     disk:remove()

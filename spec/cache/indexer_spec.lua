@@ -123,7 +123,7 @@ describe("an index", function()
     assert.equal("0.5=1 1=1 1=1 false=1 true=1 true=1", values(informer, "value"))
   end)
 
-  it("gives the key to its function, too", function()
+  it("passes the key to its function, too", function()
     open { name = function(_, key) return key:match("%d") end }
     put("x1", "")
     put("y1", "")
@@ -213,7 +213,7 @@ describe("an index", function()
     assert(asked > 0)
   end)
 
-  it("gives objects, not copies", function()
+  it("returns objects, not copies", function()
     open({ kind = function(object) return object.kind end }, { codec = "json" })
     store:put("/a/1", json { kind = "x" })
     await(function() return informer:count() == 1 end)
@@ -388,7 +388,7 @@ describe("a loop over objects", function()
     for i = 1, 25, 2 do assert(seen[string.char(97 + i)], i) end
   end)
 
-  it("ends, or says so, when the informer is closed inside of it", function()
+  it("ends, or raises, when the informer is closed inside of it", function()
     fill(50, "x")
     for _, loop in pairs(loops) do
       local other = informer

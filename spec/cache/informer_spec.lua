@@ -32,21 +32,22 @@ local function codes(ok, err) return { ok, err and err.code } end
 before_each(informing.begin)
 after_each(informing.finish)
 
--- What valgrind and an eager collector see: the doors differ little for them.
-local SEEN = { store = true, client = true, cache = true }
+-- The backends that run under valgrind and an eager collector; the others differ little from them.
+local BASIC = { store = true, client = true, cache = true }
 
 local function with_store(fn) return function() fn(open_store()) end end
 
-for _, door in ipairs(informing.doors) do
-  describe(("an informer of a %s %s %s"):format(door.name, door.tag, SEEN[door.name] and "" or "#slow"), function()
+for _, backend in ipairs(informing.backends) do
+  local subject = ("an informer of a %s %s %s"):format(backend.name, backend.tag, BASIC[backend.name] and "" or "#slow")
+  describe(subject, function()
     local x, writer
 
-    if door.begin then
-      setup(door.begin)
-      teardown(door.finish)
+    if backend.begin then
+      setup(backend.begin)
+      teardown(backend.finish)
     end
 
-    before_each(function() x, writer = door.open() end)
+    before_each(function() x, writer = backend.open() end)
 
     local function put(key, value) return assert(writer:put(key, value)).revision end
     local function delete(key) return assert(writer:delete(key)).revision end
@@ -54,7 +55,7 @@ for _, door in ipairs(informing.doors) do
     --- A test at top level, and in a task.
     local function each_it(title, fn)
       it(title .. ", at top level", fn)
-      it(title .. ", in a task" .. (door.name == "store" and "" or " #slow"), function() keywatch.run(fn) end)
+      it(title .. ", in a task" .. (backend.name == "store" and "" or " #slow"), function() keywatch.run(fn) end)
     end
 
     each_it("reports existing objects, and then each one that is added, updated or deleted", function()
@@ -132,7 +133,7 @@ for _, door in ipairs(informing.doors) do
       assert.equal(2, informer:status().handlers)
     end)
 
-    each_it("is synced at once if nothing exists", function()
+    each_it("is synced at once if no object exists", function()
       local informer, rec = recorded(open(x))
       assert(informer:wait_synced(PATIENCE))
       assert(rec.handler:wait_synced(PATIENCE))
@@ -144,7 +145,7 @@ for _, door in ipairs(informing.doors) do
     each_it("adds objects that begin to match, and deletes objects that stop matching", function()
       local function value(n) return json { n = n, metadata = { labels = { n = tostring(n) } } } end
       local function n_of(object) return ("%d"):format(object.n) end
-      for how, wish in pairs {
+      for how, filter in pairs {
         where = { where = function(object) return object.n == 1 end },
         fields = { fields = "n=1" },
         labels = { labels = "n=1" },
@@ -152,9 +153,9 @@ for _, door in ipairs(informing.doors) do
       } do
         put("/a/1", value(1))
         put("/a/2", value(2))
-        wish.codec = "json"
-        if door.name == "cache" then assert(x:wait_for(writer:status().revision, PATIENCE)) end
-        local informer = open_synced(x, wish)
+        filter.codec = "json"
+        if backend.name == "cache" then assert(x:wait_for(writer:status().revision, PATIENCE)) end
+        local informer = open_synced(x, filter)
         await(function() return informer:get("/a/1") and informer:count() == 1 end, how) -- a cache may be behind
         local seen, done = {}, keywatch.channel(10)
         local function note(name)
@@ -177,7 +178,7 @@ for _, door in ipairs(informing.doors) do
       end
     end)
 
-    each_it("filters keys before it decodes values", function()
+    each_it("tests keys with include before it decodes values", function()
       put("/a/skip", "{")
       local informer = open_synced(x, { codec = "json", include = function(key) return key ~= "/a/skip" end })
       local rec = record(informer)
@@ -334,7 +335,7 @@ describe("the handlers of an informer", function()
     end
   end)
 
-  it("may have the same functions twice, and are two handlers", function()
+  it("with the same functions twice are two handlers", function()
     local n = 0
     local functions = { add = function() n = n + 1 end }
     local one, two = informer:add_handler(functions), informer:add_handler(functions)
@@ -818,7 +819,7 @@ describe("a value that cannot be decoded", function()
     assert.matches("/a/bad", one.calls[1].err.message)
   end)
 
-  it("goes to the log if no handler has a function for it", function()
+  it("is logged if no handler has an error function", function()
     store:put("/a/bad", "{")
     local informer = open_synced(store, { codec = "json" })
     assert.equal(1, logs.count("/a/bad"))
@@ -844,7 +845,7 @@ describe("a value that cannot be decoded", function()
     assert.equal(0, informer:status().bad)
   end)
 
-  it("deletes nothing of what was selected, until it is known", function()
+  it("does not delete a selected object until a later value can be decoded", function()
     local informer, rec = recorded(open_synced(store, { codec = "json", fields = "n=1" }))
     store:put("/a/1", field(1))
     store:put("/a/1", "{")
@@ -892,7 +893,7 @@ describe("a transform", function()
     assert.same({ "update /a/1 false was false", "delete /a/1 false" }, rec:take(2))
   end))
 
-  it("and all other functions may close the informer", function()
+  it("or any other function may close the informer", function()
     for _, option in ipairs { "transform", "include", "where", "decode", "index" } do
       local store = open_store()
       local informer
@@ -1084,7 +1085,7 @@ describe("an informer without references", function()
     assert.same({}, weak)
   end)
 
-  it("leaves the other users of the shared objects alone", with_store(function(store)
+  it("does not affect other users of the shared objects", with_store(function(store)
     local kept = open_synced(store)
     do assert(assert(store:informer("/a/")):wait_synced(PATIENCE)) end
     assert.equal(2, kept:status().users)
@@ -1094,7 +1095,7 @@ describe("an informer without references", function()
     await(function() return kept:count() == 1 end)
   end))
 
-  it("does not keep objects that are gone", with_store(function(store)
+  it("does not keep deleted objects", with_store(function(store)
     local informer = open_synced(store, { codec = { decode = function(value) return { value } end } })
     local weak = setmetatable({}, { __mode = "k" })
     local function note(_, object) weak[object] = true end

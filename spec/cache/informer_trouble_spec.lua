@@ -163,7 +163,7 @@ describe("an informer", function()
     ]] })
   end)
 
-  it("uses slots again while a handler with resync is busy", within.world(function()
+  it("reuses slots while a handler with resync is busy", within.world(function()
     local store = keywatch.open()
     local informer = store:informer("")
     local function work() keywatch.sleep(0.01) end
@@ -253,7 +253,7 @@ describe("an informer", function()
     end
   end)
 
-  it("takes no index once it is closed", within.task(function()
+  it("refuses a new index once it is closed", within.task(function()
     local store = keywatch.open()
     local a, b = store:informer(""), store:informer("")
     a:close()

@@ -1,5 +1,5 @@
---- What the specs of informers share: doors, which are all that an informer can stand on, and recorders, which are
--- handlers that note their calls.
+--- Shared by the specs of informers: backends, which are all objects that an informer can be opened on, and recorders,
+-- which are handlers that record their calls.
 
 local keywatch = require "keywatch"
 
@@ -12,11 +12,11 @@ local network = require "spec.support.network"
 local PATIENCE = network.PATIENCE
 local LOCAL = "http://127.0.0.1:0"
 local MARK = "/a/~mark"
-local MANY = 1e6 -- calls that a recorder has room for
+local MANY = 1e6 -- calls that a recorder can queue
 
 local informing = { PATIENCE = PATIENCE, MARK = MARK, await = await }
 
--- {====== What ends with a test ======
+-- {====== Closed after each test ======
 
 local closing = {}
 
@@ -42,7 +42,7 @@ end
 
 -- }======
 
--- {====== Doors ======
+-- {====== Backends ======
 
 function informing.open_store(opts) return close_later(keywatch.open(opts)) end
 
@@ -55,9 +55,9 @@ end
 
 local etcd -- a server that the tests of one describe share
 
---- Each door: its name, a tag, and a function that returns what an informer is opened on and what is written to. Keys
--- begin with "/a/" in both.
-informing.doors = {
+--- Each backend: its name, a tag, and a function that returns the object on which an informer is opened, and the object
+-- that writes to it. Keys begin with "/a/" in both.
+informing.backends = {
   { name = "store", tag = "", open = function()
     local store = informing.open_store()
     return store, store
@@ -106,8 +106,8 @@ function informing.json(object) return cjson.encode(object) end
 --- A value with one field.
 function informing.field(n) return cjson.encode { n = n } end
 
---- A call of a handler's function as text: the name of the function, the key, the object, the old one of an update, and
--- what the event says beside.
+--- A call of a handler's function as text: the name of the function, the key, the object, the old object of an update,
+-- and the flags of the event.
 local function short(call)
   local parts = { call.name, call.key }
   if call.name == "error" then
@@ -131,14 +131,14 @@ local recorder_mt = { __index = recorder_methods }
 
 local TYPES = { add = "added", update = "modified", delete = "deleted", error = "error" }
 
---- Adds a handler that notes its calls. Options: those of a handler, of which functions are called before a call is
--- noted; and `before(name, key)`, called before each. `only`: a list of functions that it has.
+--- Adds a handler that records its calls. Options: those of a handler, whose functions are called before their call is
+-- recorded; `before(name, key)`, called before each of them; and `only`, a list of the functions that the handler has.
 function informing.record(informer, opts)
   opts = opts or {}
   local self = setmetatable({
     informer = informer,
-    calls = {},                         -- all that have begun
-    channel = keywatch.channel(MANY), -- texts of those that were not taken yet
+    calls = {},                       -- all calls that have begun
+    channel = keywatch.channel(MANY), -- texts of the calls that were not taken yet
     marks = 0,
     running = 0,
     handler = nil,
@@ -146,9 +146,9 @@ function informing.record(informer, opts)
   local function note(call)
     self.running = self.running + 1
     assert(self.running == 1, "two functions of one handler run at once")
-    assert(call.event.type == TYPES[call.name] and call.event.key == call.key, "the event is of something else")
+    assert(call.event.type == TYPES[call.name] and call.event.key == call.key, "the event differs from its call")
     if call.name ~= "error" then
-      assert(rawequal(call.event.object, call.object) and rawequal(call.event.old, call.old), "the event is another")
+      assert(rawequal(call.event.object, call.object) and rawequal(call.event.old, call.old), "not its objects")
     end
     self.calls[#self.calls + 1] = call
     local ok, err = true, nil
@@ -197,15 +197,15 @@ function recorder_methods:take(n)
   return list
 end
 
---- The same, sorted.
+--- The texts of the next n calls, sorted.
 function recorder_methods:take_sorted(n)
   local list = self:take(n)
   table.sort(list)
   return list
 end
 
---- Checks that the calls are possible: an object is added if it was not there, and updated from its state before.
--- Returns the content to which they lead, by key.
+--- Checks that the calls are possible: an added object did not exist, and an update begins at the previous state.
+-- Returns the content after the calls, by key.
 function recorder_methods:content()
   local received = {}
   for _, call in ipairs(self.calls) do
@@ -222,8 +222,7 @@ function recorder_methods:await_calls(n)
   await(function() return #self.calls == n end, n .. " calls")
 end
 
---- Writes a last change, and returns the texts of all calls before that one. `value` is what is written: another one
--- each time.
+--- Writes a last change, and returns the texts of all calls before the call for it. `value` must differ each time.
 function recorder_methods:rest(writer, value)
   self.marks = self.marks + 1
   assert(writer:put(MARK, value or ("mark %d"):format(self.marks)))
@@ -238,7 +237,7 @@ end
 
 -- }======
 
---- All that an iterator gives, as texts, sorted.
+--- All keys and objects of an iterator, as texts, sorted.
 function informing.sorted(iterator, state, first)
   local list = {}
   for key, object in iterator, state, first do list[#list + 1] = key .. " " .. text_of(object) end
@@ -246,7 +245,7 @@ function informing.sorted(iterator, state, first)
   return list
 end
 
---- Collects garbage, and lets what finalizers have asked for happen.
+--- Collects garbage, and lets the tasks run that finalizers have woken.
 function informing.collect()
   for _ = 1, 5 do
     collectgarbage()

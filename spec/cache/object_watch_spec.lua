@@ -1,5 +1,5 @@
---- Object watches: their events for each change, for each kind of store; their begin and end; functions of the program
--- that fail; and object watches that share one watch.
+--- Object watches: their events for each change, for each backend; how they begin and end; callbacks that fail; and
+-- object watches that share one watch.
 
 local keywatch = require "keywatch"
 
@@ -20,13 +20,13 @@ local seed = tonumber(os.getenv("KW_SEED")) or os.time()
 local close_later, open_store, open_client = informing.close_later, informing.open_store, informing.open_client
 local json, field = informing.json, informing.field
 
--- By name: doors, and functions that return what is watched, and what is written to.
-local doors, places = {}, {}
-for _, door in ipairs(informing.doors) do
-  if door.name ~= "fence" and door.name ~= "cache of a store" then doors[door.name] = door end
-  places[door.name] = function()
-    local x, writer = door.open()
-    if door.name:find("cache") then assert(x:wait_ready(PATIENCE)) end
+-- By name: backends, and functions that return a watched object and the object that writes to it.
+local backends, openers = {}, {}
+for _, backend in ipairs(informing.backends) do
+  if backend.name ~= "fence" and backend.name ~= "cache of a store" then backends[backend.name] = backend end
+  openers[backend.name] = function()
+    local x, writer = backend.open()
+    if backend.name:find("cache") then assert(x:wait_ready(PATIENCE)) end
     return x, writer
   end
 end
@@ -56,11 +56,12 @@ local function read(watch, n)
   return list
 end
 
---- Expects no event. An object watch of a client has received all writes before `marker`.
+--- Expects that no event can be read at once.
 local function expect_nothing(watch) assert.equal("nil timeout", short(watch:next(0))) end
 
---- The options of a watch of the objects with n = 1, which shares; or of all objects, alone.
-local function alone_and_shared(more)
+--- Iterates over the options of two watches: of all objects, which has a watch of its own; and of the objects with
+-- n = 1, which shares one.
+local function unshared_and_shared(more)
   local list = {}
   for i, fields in ipairs { false, "n=1" } do
     list[i] = { codec = "json", fields = fields or nil }
@@ -76,14 +77,14 @@ local function open_at(x, opts, key)
   return close_later(assert(x:object_watch(key or "/a/", opts)))
 end
 
---- The same with JSON and a selector of fields, by default "n=1".
+--- Opens an object watch with JSON and a selector of fields, by default "n=1": it shares a watch.
 local function open_shared(x, opts, fields)
   local own = { codec = "json", fields = fields or "n=1" }
   for name, value in pairs(opts or {}) do own[name] = value end
   return open_at(x, own)
 end
 
---- All that can be read at once: objects, or types of events, with revisions.
+--- Reads all queued events: their objects, or else their types, with revisions.
 local function drain(watch)
   local list = {}
   for event in function() return (watch:next(0)) end do
@@ -92,18 +93,18 @@ local function drain(watch)
   return table.concat(list, " ")
 end
 
-for name, door in pairs(doors) do
-  describe(("an object watch of a %s %s"):format(name, door.tag), function()
+for name, backend in pairs(backends) do
+  describe(("an object watch of a %s %s"):format(name, backend.tag), function()
     local x, writer
     local last = 0 -- the revision of the last change below /a/
 
-    if door.begin then
-      setup(door.begin)
-      teardown(door.finish)
+    if backend.begin then
+      setup(backend.begin)
+      teardown(backend.finish)
     end
 
     before_each(function()
-      x, writer = places[name]()
+      x, writer = openers[name]()
       last = 0
     end)
 
@@ -148,8 +149,8 @@ for name, door in pairs(doors) do
         version = 2, lease = 0 }, watch:next(PATIENCE))
     end)
 
-    -- Events by the value: 1 matches. Not shared with a function, shared with a selector.
-    for how, wish in pairs {
+    -- Values with n = 1 match. A watch with a function is not shared, one with a selector is.
+    for how, filter in pairs {
       where = { codec = "json", where = function(object) return object.n == 1 end },
       fields = { codec = "json", fields = "n=1" },
       labels = { codec = "json", labels_at = "l", labels = "n=1", transform = function(object)
@@ -159,7 +160,7 @@ for name, door in pairs(doors) do
       it("adds objects that begin to match, and deletes objects that stop matching, by " .. how, function()
         local function value(n) return json { n = n, l = { n = n } } end
         local opts = {}
-        for option, given in pairs(wish) do opts[option] = given end
+        for option, given in pairs(filter) do opts[option] = given end
         opts.transform = function(object) return object.n end
         local watch = open(x, opts)
         put("/a/1", value(2))
@@ -174,7 +175,7 @@ for name, door in pairs(doors) do
       end)
     end
 
-    it("begins with the existing objects, and has the revision", function()
+    it("begins with the existing objects, and an event with their revision", function()
       local r1, r2 = put("/a/1", field(1)), put("/a/2", field(2))
       local r3 = put("/b/1", "of others")
       for _, bookmarks in ipairs { false, true } do
@@ -195,7 +196,7 @@ for name, door in pairs(doors) do
       assert.same({ "modified /a/1 new " .. r4 }, read(all, 1))
     end)
 
-    it("begins with many pages of existing objects, and reports concurrent creations later", function()
+    it("begins with many pages of existing objects, and reports objects created during that later", function()
       for from = 1, 2100, 100 do
         local ops = {}
         for i = from, from + 99 do ops[#ops + 1] = { put = ("/a/%05d"):format(i), value = field(i % 2) } end
@@ -214,11 +215,11 @@ for name, door in pairs(doors) do
     end)
 
     it("ends with an error event if the required history is compacted", function()
-      if name == "cache" then return end -- which has a history of its own
+      if name == "cache" then return end -- a cache has a history of its own
       local first = put("/a/1", field(1))
       for _ = 1, 3 do put("/a/1", field(1)) end
       assert(writer:compact(first + 3))
-      for _, opts in alone_and_shared { start_revision = first } do
+      for _, opts in unshared_and_shared { start_revision = first } do
         local watch = open(x, opts)
         local event = watch:next(PATIENCE)
         assert.same({ "error", "compacted", first + 3 }, { event.type, event.error.code, event.error.compact_revision })
@@ -228,7 +229,7 @@ for name, door in pairs(doors) do
       assert.same({ "added /a/1 " .. field(1) .. " " .. first + 3, "synced " .. first + 3 }, read(watch, 2))
     end)
 
-    it("is synced at once if nothing exists", function()
+    it("is synced at once if no object exists", function()
       local watch = open(x, { initial = true })
       assert.equal("synced", watch:next(PATIENCE).type)
       local r1 = put("/a/1", "one")
@@ -250,7 +251,7 @@ for name, door in pairs(doors) do
       revision = put_and_delete()
       assert.same({ 'modified /a/1 {"n":1} ' .. revision, 'deleted /a/1 {"n":1} ' .. revision }, read(watches[1], 2))
       assert.same({ 'added /a/1 {"n":1} ' .. revision, 'deleted /a/1 {"n":1} ' .. revision }, read(watches[2], 2))
-      if name:find("namespace") then return end -- where all keys from one on are a range with an end
+      if name:find("namespace") then return end -- there, a delete from a key on is a delete of a range with an end
       writer:put("/a/1", field(1))
       for _, watch in ipairs(watches) do read(watch, 1) end
       revision = writer:txn { success = {
@@ -261,7 +262,7 @@ for name, door in pairs(doors) do
       end
     end)
 
-    it("continues after a revision", function()
+    it("begins at a revision of the past", function()
       local r1, r2 = put("/a/1", "one"), put("/a/1", "two")
       local r3 = put("/a/1", "three")
       if name ~= "cache" then -- a cache has no history from before itself
@@ -273,7 +274,7 @@ for name, door in pairs(doors) do
       assert.same({ "modified /a/1 four " .. r4 }, read(newest, 1))
     end)
 
-    it("can be resumed where it has stopped", function()
+    it("can be resumed by a new one after the last revision that was read", function()
       local watch, expected = open(x), {}
       for i = 1, 10 do
         expected[i] = ("%s /a/1 %d %d"):format(i == 1 and "added" or "modified", i, put("/a/1", tostring(i)))
@@ -311,7 +312,7 @@ for name, door in pairs(doors) do
         put("/a/1", "{")
         delete("/a/1")
         local r3 = put("/a/1", field(1))
-        -- An old value that cannot be read did not match: the object is added again, and what is not known not deleted.
+        -- An unreadable old value counts as not matching: so its object is added again, and its deletion not reported.
         local type = fields and "added" or "modified"
         assert.same({ "added /a/1 1 " .. r1, type .. " /a/1 2 " .. r2, "added /a/1 1 " .. r3 }, read(watch, 3))
         assert.same({ "malformed /a/1", "malformed /a/1" }, reported)
@@ -336,8 +337,8 @@ for name, door in pairs(doors) do
       for _ in other:events() do error("an event after close") end
     end)
 
-    it("filters keys before it decodes values", function()
-      for _, opts in alone_and_shared { include = function(key) return key ~= "/a/" end,
+    it("tests keys with include before it decodes values", function()
+      for _, opts in unshared_and_shared { include = function(key) return key ~= "/a/" end,
         transform = function(object) return ("%d"):format(object.n) end } do
         local watch = open(x, opts)
         put("/a/", "the directory")
@@ -348,7 +349,7 @@ for name, door in pairs(doors) do
       end
     end)
 
-    it("gives every reader objects of its own", function()
+    it("gives each reader its own copy of an object", function()
       local all = {}
       for i = 1, 4 do all[i] = open(x, { codec = "json", fields = "n=1", old = i == 4 or nil }) end
       for i = 5, 6 do all[i] = open(x, { codec = "json", fields = "n=1", where = function(object)
@@ -369,7 +370,7 @@ for name, door in pairs(doors) do
     end)
 
     it("reports progress as a bookmark with only a revision", function()
-      for _, opts in alone_and_shared { bookmarks = 0.01 } do
+      for _, opts in unshared_and_shared { bookmarks = 0.01 } do
         local watch = open(x, opts)
         local r1 = put("/a/1", field(1))
         local before, event = 0, nil -- luacheck: ignore 311
@@ -390,7 +391,7 @@ for name, door in pairs(doors) do
       end
     end)
 
-    it("can be selected, with others", function()
+    it("works in keywatch.select, with others", function()
       local one, two = open(x), open(x, { codec = "json", fields = "n=1" }, "/a/x")
       local r1 = put("/a/1", "one")
       local found, event = keywatch.select { one, two, timeout = PATIENCE }
@@ -403,7 +404,7 @@ for name, door in pairs(doors) do
       assert.equal(one, (keywatch.select { one, two, timeout = PATIENCE }))
     end)
 
-    it("wakes a task that waits", within.task(function()
+    it("wakes a waiting task", within.task(function()
       local watches, tasks = {}, {}
       for i = 1, 6 do
         watches[i] = open(x, { codec = "json", fields = i > 2 and "n=" .. i or nil })
@@ -501,7 +502,7 @@ describe("an object watch", function()
     expect_nothing(watch)
   end)
 
-  it("treats a value as bad if its codec or transform raises, or returns nothing", function()
+  it("treats a value as undecodable if its codec or transform raises, or returns nothing", function()
     local function failing() error("broken", 0) end
     for _, opts in ipairs {
       { codec = { decode = failing } }, { codec = { decode = function() return nil, "broken" end } },
@@ -535,7 +536,7 @@ describe("an object watch", function()
     assert.equal("error malformed", short(watch:next(0)))
   end)
 
-  it("can be closed by its own functions", function()
+  it("can be closed by its own callbacks", function()
     for _, option in ipairs { "include", "where", "transform" } do
       local watch
       watch = open_at(store, { [option] = function(object)
@@ -547,7 +548,7 @@ describe("an object watch", function()
     end
   end)
 
-  it("decodes no more than it must", function()
+  it("decodes each value no more often than necessary", function()
     for least, opts in pairs { [3] = {}, [4] = { where = function() return true end } } do
       local decoded, transformed = 0, {}
       opts.codec = { decode = function(value)
@@ -568,15 +569,15 @@ describe("an object watch", function()
     end
   end)
 
-  it("leaves null in objects, and takes it for absent in selectors", function()
+  it("keeps null in objects, and treats it as absent in selectors", function()
     local watch = open_at(store, { codec = "json", fields = "a=" })
     store:put("/a/1", '{"a":null}')
     assert.equal(require("keywatch.json").null, watch:next(0).object.a)
   end)
 
-  it("mixes keys and selectors", function()
+  it("combines keys and selectors", function()
     local function pod(node) return json { metadata = { name = "x" }, spec = { nodeName = node } } end
-    -- Key, is_prefix, selector, and the events for n1 -> n2 -> n1 -> deleted of /a/1, and n1 of /a/2.
+    -- Key, is_prefix, selector, and the events when /a/1 becomes n1, n2, n1 and is deleted, and /a/2 becomes n1.
     for i, case in ipairs {
       { "/a/1", false, nil, "added modified modified deleted" },
       { "/a/1", false, "spec.nodeName=n1", "added deleted added deleted" },
@@ -612,7 +613,7 @@ describe("an object watch", function()
   it("ends cleanly after its lifetime, with a bookmark of its last revision", within.world(function()
     store = open_store()
     for _, bookmarks in ipairs { "default", false, true } do
-      for _, opts in alone_and_shared { lifetime = 10 } do
+      for _, opts in unshared_and_shared { lifetime = 10 } do
         if bookmarks ~= "default" then opts.bookmarks = bookmarks end
         local watch = open_at(store, opts)
         local r1 = store:put("/a/1", field(1)).revision
@@ -634,7 +635,7 @@ describe("an object watch", function()
 
   it("reports a whole revision before it ends", within.world(function()
     store = open_store()
-    for _, opts in alone_and_shared { lifetime = 10 } do
+    for _, opts in unshared_and_shared { lifetime = 10 } do
       local watch = open_at(store, opts)
       local done = store:txn { success = { { put = "/a/1", value = field(1) }, { put = "/a/2", value = field(1) } } }
       store:put("/a/3", field(1))
@@ -647,9 +648,9 @@ describe("an object watch", function()
     end
   end))
 
-  it("gives bookmarks at intervals, of other keys too, and ends while it is selected", within.world(function()
+  it("sends bookmarks at intervals, also after writes of other keys, and ends during a select", within.world(function()
     store = open_store()
-    for _, opts in alone_and_shared { lifetime = 35, bookmarks = 10 } do
+    for _, opts in unshared_and_shared { lifetime = 35, bookmarks = 10 } do
       local watch = open_at(store, opts)
       for i = 1, 4 do
         local revision = store:put("/b/1", "v").revision
@@ -662,8 +663,8 @@ describe("an object watch", function()
     end
   end))
 
-  it("reports no progress unless requested, and still tracks it", function()
-    for _, opts in alone_and_shared() do
+  it("sends no bookmarks unless requested, and still tracks progress", function()
+    for _, opts in unshared_and_shared() do
       local watch = open_at(store, opts)
       local revision = store:put("/b/1", "v").revision
       assert((watch.watch or watch.entry.dispatcher.watch).core:request_progress())
@@ -695,7 +696,7 @@ describe("an object watch", function()
   end))
 
   it("reports that its store is closed", function()
-    for _, opts in alone_and_shared() do
+    for _, opts in unshared_and_shared() do
       local other = keywatch.open()
       local watch = open_at(other, opts)
       other:put("/a/1", field(1))
@@ -712,14 +713,14 @@ describe("an object watch", function()
     end
   end)
 
-  it("may be closed before it is read, and then sends nothing", function()
+  it("can be closed before it is read, and then sends nothing", function()
     local client = open_client()
     local watch = open_at(client, { initial = true })
     watch:close()
     assert.same({}, { watch:next() })
   end)
 
-  it("raises in a task that is cancelled, and still works", within.task(function()
+  it("raises in a cancelled task, and still works", within.task(function()
     local watch = open_shared(store)
     local waiting = keywatch.spawn(function() watch:next() end)
     keywatch.sleep(0)
@@ -730,8 +731,8 @@ describe("an object watch", function()
     assert.equal("added", watch:next(0).type)
   end))
 
-  it("is collected without references", function()
-    for _, opts in alone_and_shared { prefix = true } do
+  it("is collected when it has no more references", function()
+    for _, opts in unshared_and_shared { prefix = true } do
       local weak = setmetatable({}, { __mode = "v" })
       do
         local watch = assert(store:object_watch("/a/", opts))
@@ -743,7 +744,7 @@ describe("an object watch", function()
     end
   end)
 
-  it("loses no event to a reader that is cancelled in a function of the program", function()
+  it("loses no event if a reader is cancelled in a callback", function()
     local is_slow = false
     local function wait()
       if is_slow then
@@ -781,8 +782,8 @@ end)
 
 describe("object watches that share", function()
   for _, name in ipairs { "store", "client", "cache" } do
-    it("do not each examine every change of a " .. name, function()
-      local x, writer = places[name]()
+    it("examine a change once for all, of a " .. name, function()
+      local x, writer = openers[name]()
       local N = is_fast and 200 or name == "client" and 1000 or 10000
       local all = {}
       for i = 1, N do
@@ -792,7 +793,7 @@ describe("object watches that share", function()
       end
       local function value(i) return json { metadata = { labels = { node = tostring(i) } }, spec = { node = i } } end
       local CHANGES = 100
-      for i = 1, CHANGES do writer:put("/a/1", value(i)) end -- each leaves one and comes to another
+      for i = 1, CHANGES do writer:put("/a/1", value(i)) end -- each moves the object to the next watch
       for i = 1, CHANGES do
         assert.equal("added", all[i]:next(PATIENCE).type)
         if i < CHANGES then assert.equal("deleted", all[i]:next(PATIENCE).type) end
@@ -810,7 +811,7 @@ describe("object watches that share", function()
     end)
   end
 
-  it("begin each at its own revision", with_store(function(store)
+  it("each begin at their own revision", with_store(function(store)
     local function value(i) return json { n = 1, i = i } end
     local function first(opts)
       opts.transform = function(object) return ("%d"):format(object.i) end
@@ -834,7 +835,7 @@ describe("object watches that share", function()
     end
   end))
 
-  it("all fail if a previous value is compacted, which any of them may need", with_store(function(store)
+  it("all fail if a previous value is compacted that one of them may need", with_store(function(store)
     for _ = 1, 5 do store:put("/a/1", field(1)) end
     store:compact(6)
     local watch = open_shared(store)
@@ -845,7 +846,7 @@ describe("object watches that share", function()
     assert.equal("error compacted", short(watch:next(0)))
   end))
 
-  it("do not share with one that waits for a revision of the future", with_store(function(store)
+  it("do not share with a watch of a future revision until it has begun", with_store(function(store)
     local future = open_shared(store, { start_revision = 10 })
     expect_nothing(future)
     local now = open_shared(store)
@@ -858,14 +859,14 @@ describe("object watches that share", function()
     assert.equal(2, future:status().shared.watches)
   end))
 
-  it("are not joined by one that is still behind their first revision", with_store(function(store)
+  it("are not joined by a watch that lags behind their first revision", with_store(function(store)
     store:put("/a/1", field(1))
     local late = open_shared(store, { start_revision = 2 })
     local is_held, origin = false, late.watch.origin
     late.watch.origin = setmetatable({ take = function(watch)
       if not is_held then return origin.take(watch) end
     end }, { __index = origin })
-    local event = late.watch:next(0) -- so that its watch has begun, and no further event has arrived
+    local event = late.watch:next(0) -- now its watch has begun, and no further event has arrived
     late.watch.buffer, late.watch.at, late.watch.n = { event }, 0, 1
     is_held = true
     for _ = 1, 10 do store:put("/a/1", field(1)) end
@@ -882,7 +883,7 @@ describe("object watches that share", function()
     end
   end))
 
-  it("do not see what was written before they began, of a client", function()
+  it("do not report writes from before they began, of a client", function()
     local client, store = open_client()
     local one = open_shared(client)
     for i = 1, 20 do
@@ -896,8 +897,8 @@ describe("object watches that share", function()
   end)
 
   for _, name in ipairs { "store", "client", "cache" } do
-    it("let one lag that is not read, of a " .. name .. ", and it catches up", function()
-      local x, writer = places[name]()
+    it("let an unread watch lag, which then catches up, of a " .. name, function()
+      local x, writer = openers[name]()
       local fast = open_shared(x)
       local slow = open_shared(x, { max_bytes = 5000 })
       local bystander = open_shared(x, {}, "n=2")
@@ -925,7 +926,7 @@ describe("object watches that share", function()
     end)
   end
 
-  it("that is being reopened when keywatch.run ends continues in the next one", function()
+  it("continue in the next keywatch.run if one ends while a watch is reopened", function()
     local client, writer = open_client()
     local real, opens, fast, slow = client.watch, 0, nil, nil
     keywatch.run(function()
@@ -945,7 +946,7 @@ describe("object watches that share", function()
     assert.equal(2, opens)
   end)
 
-  it("fail separately with compacted if the history that one needs is gone", with_store(function(store)
+  it("fail with compacted only where the needed history is compacted", with_store(function(store)
     local fast = open_shared(store)
     local slow = open_shared(store, { max_bytes = 1000 })
     for _ = 1, 100 do
@@ -960,7 +961,7 @@ describe("object watches that share", function()
     assert.equal("modified", fast:next(0).type)
   end))
 
-  it("end when the last one is closed, and can be opened again", with_store(function(store)
+  it("close their shared watch with the last of them, and can be opened again", with_store(function(store)
     for _ = 1, 3 do
       local one = open_shared(store)
       local two = open_shared(store, {}, "n=2")
@@ -990,8 +991,8 @@ describe("object watches that share", function()
     assert(event.type == "bookmark" and event.revision < revision)
   end))
 
-  it("have bookmarks in order, those of progress and those of their intervals", function()
-    local client, writer = places.client()
+  it("receive bookmarks in order of revision, from progress and from intervals", function()
+    local client, writer = openers.client()
     local watch = open_shared(client, { bookmarks = 1000 })
     local revision = writer:put("/b/1", "v").revision
     local event
@@ -1005,7 +1006,7 @@ describe("object watches that share", function()
     assert(following.type == "bookmark" and following.revision >= event.revision)
   end)
 
-  it("are not joined if their watch has failed unnoticed", function()
+  it("are not joined if their watch has failed and no reader has noticed it", function()
     for _, is_initial in ipairs { false, true } do
       local store = open_store()
       local old = open_shared(store, { max_bytes = 1000 })
@@ -1022,7 +1023,7 @@ describe("object watches that share", function()
     end
   end)
 
-  it("do not fail with compacted if they need no compacted history", with_store(function(store)
+  it("do not fail with compacted if one that has not begun needs no compacted revision", with_store(function(store)
     local now = store:status().revision
     local one = open_shared(store, { max_bytes = 1000 })
     local ahead = open_shared(store, { start_revision = now + 60 })
@@ -1035,7 +1036,7 @@ describe("object watches that share", function()
     expect_nothing(ahead)
   end))
 
-  it("get every change once, though a codec waits in the middle of a revision", within.task(function()
+  it("receive every change once, though a codec waits in the middle of a revision", within.task(function()
     local store = open_store()
     local codec = { decode = function(value)
       keywatch.sleep(0.001)
@@ -1049,7 +1050,7 @@ describe("object watches that share", function()
       expected[i] = ("added /a/%d %s 2"):format(i, field(1))
     end
     local found = {}
-    local first = keywatch.spawn(function() found[1] = read(small, 1)[1] end) -- as soon as there is something
+    local first = keywatch.spawn(function() found[1] = read(small, 1)[1] end) -- reads as soon as an event arrives
     store:txn { success = success }
     assert.same(expected, read(one, 4))
     first:join()
@@ -1058,8 +1059,8 @@ describe("object watches that share", function()
     expect_nothing(small)
   end))
 
-  --- Calls main() again and again, each time with fn() called in the middle: at its n-th call, as a finalizer may be.
-  -- `begin` returns both, and a function that checks; it is given whether there were so many calls.
+  --- Calls main() repeatedly; the n-th time with fn() called at the n-th function call in it, like a finalizer. `begin`
+  -- returns fn, main and a function that checks the outcome: it receives whether main made n calls, and n.
   local function interrupt_each(begin)
     local n, has_met = 0, true
     while has_met do
@@ -1071,7 +1072,7 @@ describe("object watches that share", function()
     assert(n > 20)
   end
 
-  it("lose nothing if another one is closed while one joins", function()
+  it("lose no event if another one is closed while one joins", function()
     interrupt_each(function()
       local store = open_store()
       local one, two = open_shared(store), nil
@@ -1084,7 +1085,7 @@ describe("object watches that share", function()
     end)
   end)
 
-  it("leave nothing behind if they are closed while they join", function()
+  it("do not stay counted if they are closed while they join", function()
     interrupt_each(function()
       local store = open_store()
       local one, two = open_shared(store), open_shared(store, { initial = true })
@@ -1095,8 +1096,8 @@ describe("object watches that share", function()
     end)
   end)
 
-  it("are silent after close, though a watch is just being opened", within.task(function()
-    local client, writer = places.client()
+  it("send no event after close, though their watch is being opened", within.task(function()
+    local client, writer = openers.client()
     local fast = open_shared(client)
     local slow = open_shared(client, { max_bytes = 1000 })
     for _ = 1, 30 do writer:put("/a/1", field(1)) end
@@ -1109,7 +1110,7 @@ describe("object watches that share", function()
     assert.same({ "nil", nil }, { short(slow:next(0)), slow:error() })
   end))
 
-  it("do not share between codecs, ranges and things watched", function()
+  it("do not share between different codecs, ranges or stores", function()
     local store, codec = open_store(), { decode = require("keywatch.json").decode }
     local all = {
       open_shared(store), open_at(store, { codec = "json", fields = "n=1" }, "/a"),
@@ -1121,22 +1122,22 @@ describe("object watches that share", function()
     assert.is_nil(open_at(store, { codec = "json", fields = "n!=1" }):status().shared)
   end)
 
-  it("handle a bad value each by its own option", with_store(function(store)
+  it("each handle an undecodable value by their own option", with_store(function(store)
     local skipped = 0
     local failing = open_shared(store)
     local skipping = open_at(store, { codec = "json", fields = "n=2", on_bad_value = "skip",
       on_error = function() skipped = skipped + 1 end })
-    local choosy = open_at(store, { codec = "json", fields = "n=2",
+    local selective = open_at(store, { codec = "json", fields = "n=2",
       include = function(key) return key ~= "/a/bad" end })
     store:put("/a/bad", "{")
     store:put("/a/1", field(2))
     assert.same({ "error malformed", "/a/1" }, { short(failing:next(0)), skipping:next(0).key })
-    assert.same({ "/a/1", 1 }, { choosy:next(0).key, skipped })
+    assert.same({ "/a/1", 1 }, { selective:next(0).key, skipped })
   end))
 end)
 
--- Wishes: options, and the same as a function of an object.
-local WISHES = {
+-- Filters: options, and the equivalent function of an object and its key.
+local FILTERS = {
   { {}, function() return true end },
   { { fields = "n=1" }, function(object) return object.n == 1 end },
   { { fields = "n=2" }, function(object) return object.n == 2 end },
@@ -1153,12 +1154,12 @@ local WISHES = {
 
 describe("object watches at random", function()
   for _, name in ipairs { "store", "client", "cache" } do
-    it("report every change of the history, shared or not, of a " .. name, function()
+    it("report every matching change, shared or not, of a " .. name, function()
       local outcomes = { "left behind", "shared", name ~= "cache" and "compacted" or nil }
       local counts = occurrences.await(outcomes, is_fast and 2 or 8, function(round)
         local seen = { ["left behind"] = 0, shared = 0, events = 0, compacted = 0 }
         local random = new_random(seed + round)
-        local x, writer = places[name]()
+        local x, writer = openers[name]()
         local state, history, running = {}, {}, {} -- history: { revision, key, old, new }, objects or nil
         local first = writer:status().revision
 
@@ -1188,25 +1189,25 @@ describe("object watches at random", function()
         end
 
         local function start()
-          local wish, now = random:pick(WISHES), writer:status().revision
+          local filter, now = random:pick(FILTERS), writer:status().revision
           local opts = { prefix = true, codec = "json" }
           if random:one_in(2) then opts.max_bytes = random:between(2000, 10000) end
-          for option, given in pairs(wish[1]) do opts[option] = given end
+          for option, given in pairs(filter[1]) do opts[option] = given end
           if name == "cache" then assert(x:wait_for(now, PATIENCE)) end
           opts.initial = random:one_in(3) or nil
           if not opts.initial and random:one_in(2) and now > first + 1 then
             opts.start_revision = random:between(first + 1, now + 2)
           end
-          local one = { watch = assert(x:object_watch("/a/", opts)), wants = wish[2], seen = {}, initial = {},
+          local one = { watch = assert(x:object_watch("/a/", opts)), matches = filter[2], seen = {}, initial = {},
             from = opts.start_revision or now + 1 }
           for key, object in pairs(opts.initial and state or {}) do
-            if one.wants(object, key) then one.initial[key] = object.id end
+            if one.matches(object, key) then one.initial[key] = object.id end
           end
           running[#running + 1] = one
         end
 
         local function take(one, timeout)
-          if one.is_over then return false end
+          if one.has_failed then return false end
           local event, err = one.watch:next(timeout)
           if not event then
             assert.equal("timeout", err.code)
@@ -1214,7 +1215,7 @@ describe("object watches at random", function()
           end
           if event.type == "error" then
             assert.equal("compacted", event.error.code)
-            one.is_over = true
+            one.has_failed = true
             return false
           end
           if event.initial then
@@ -1232,7 +1233,7 @@ describe("object watches at random", function()
           local list = {}
           for _, past in ipairs(history) do
             local key, old, new = past.key, past.old, past.new
-            local is, was = new and one.wants(new, key), old and one.wants(old, key)
+            local is, was = new and one.matches(new, key), old and one.matches(old, key)
             local kind = is and (was and "modified" or "added") or was and "deleted"
             if kind and past.revision >= one.from then
               list[#list + 1] = ("%s %s %s %d"):format(kind, key, (is and new or old).id, past.revision)
@@ -1256,7 +1257,7 @@ describe("object watches at random", function()
           local expected = expected_of(one)
           while #one.seen < #expected and take(one, PATIENCE) do end -- luacheck: ignore 542
           while take(one, 0) do end -- luacheck: ignore 542
-          if one.is_over then
+          if one.has_failed then
             for i = #expected, #one.seen + 1, -1 do expected[i] = nil end
             seen.compacted = seen.compacted + 1
           end

@@ -153,7 +153,7 @@ describe("a client's cache", function()
     assert.equal("compacted", answer.code(watch:next(0)))
   end)
 
-  it("and its watches end with the client", function()
+  it("ends with its client, and so do its watches", function()
     local watch = assert(cache:watch("/a/", { prefix = true }))
     keywatch.run(function()
       local tasks = { keywatch.spawn(cache.wait_for, cache, 10 ^ 9), keywatch.spawn(watch.next, watch) }
@@ -167,7 +167,7 @@ describe("a client's cache", function()
     assert.equal("closed", answer.code(client:cache("/a/")))
   end)
 
-  it("lives as long as it, a watch or a table of it is referenced", function()
+  it("lives as long as the cache, one of its watches or one of its tables is referenced", function()
     local transport = client.transport
     local watch = assert(cache:watch("/a/", { prefix = true }))
     cache = nil
@@ -202,7 +202,7 @@ describe("a client's cache", function()
     assert.equal(1, (transport.watch_calls:count())) -- that of the cache of all specs
   end)
 
-  it("fills a table that a hook opens, and has tables follow what comes while they follow", function()
+  it("fills a table that the hook of another table opens, and both follow later changes", function()
     local inner, n
     local outer = cache:table { on_change = function(_, new)
       if new ~= "go" then return end
@@ -216,7 +216,7 @@ describe("a client's cache", function()
     assert.same({ "more", "more" }, { inner["/a/2"], outer["/a/2"] })
   end)
 
-  it("has a table whole at once, in a task, too, however much that is", function()
+  it("fills a new table completely before it returns, also in a task, however many keys there are", function()
     local n = 50 -- more than a turn reads where turns are small
     for i = 1, n do store:put(("/a/%d"):format(i), "new") end
     assert(cache:wait_for(store:status().revision, PATIENCE))
@@ -227,7 +227,7 @@ describe("a client's cache", function()
     end)
   end)
 
-  it("has a table follow, though the replica was in the middle of a call when something came", function()
+  it("updates a table later if the replica was in the middle of a call when a change arrived", function()
     local t, other = cache:table(), cache:table()
     local follower, is_busy = cache.followers[1], true
     function follower.follow(self, ...)
@@ -241,7 +241,7 @@ describe("a client's cache", function()
     while t["/a/1"] ~= "new" do turn() end
   end)
 
-  it("is closed in the middle of anything by a hook", function()
+  it("can be closed, as can its client, by the hook of a table", function()
     for _, what in ipairs { "cache", "client" } do
       local own = keywatch.connect(server:addresses()[1])
       local one = assert(own:cache("/a/"))
@@ -281,7 +281,7 @@ describe("a client's cache", function()
     cache.feed.arrival.set()
   end
 
-  it("reads again after a pause, though nothing else happens", function()
+  it("reads again after a pause, without any other event", function()
     cache:sync(PATIENCE)
     client.transport.backoff = function() return 0.01 end
     fail_watch("permission_denied")
@@ -306,7 +306,7 @@ describe("a client's cache", function()
   end)
 
   for _, code in ipairs { "permission_denied", "compacted", "cluster_changed" } do
-    it("waits longer and longer while its watch ends at once: " .. code, function()
+    it("pauses longer each time its watch ends at once: " .. code, function()
       local watch_calls, pauses = client.transport.watch_calls, {}
       client.transport.backoff = function(failures)
         pauses[#pauses + 1] = failures
@@ -342,7 +342,7 @@ describe("a client's cache", function()
     assert.equal("9", cache:get("/a/9").value)
   end)
 
-  it("may open and close caches in a hook, whatever called the hook", function()
+  it("may open and close caches in the hook of a table, also while the transport polls", function()
     local opened, calls_of_hook = {}, 0
     client.transport.backoff = function() return 0.001 end
     cache:table { on_change = function(key)
@@ -361,7 +361,7 @@ describe("a client's cache", function()
     for _, one in ipairs(opened) do one:close() end
   end)
 
-  it("works in a task and at top level, and names a place where it cannot wait", function()
+  it("works in a task and at top level, and its error names a coroutine where it cannot wait", function()
     local said
     coroutine.wrap(function() said = select(2, pcall(cache.wait_for, cache, 10 ^ 9)) end)()
     assert.matches("wait_for waits, but the coroutine that makes it is not a task", said)

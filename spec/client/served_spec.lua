@@ -101,12 +101,12 @@ describe("a client #plain", function() -- there is no TLS in virtual time
     end)
 
     it("delivers each kv once, though finalizers read, too, while a page is decoded", function()
-      local doors = {
+      local pages = {
         { connect(), core.answers, "range" }, -- called with a received page
         { store, core.store_methods, "range" },
       }
-      for _, door in ipairs(doors) do
-        local face, module, name = door[1], door[2], door[3]
+      for _, page in ipairs(pages) do
+        local owner, module, name = page[1], page[2], page[3]
         local real, w, n, seen = module[name], nil, 0, {}
         local function note(event)
           if not event or not event.key then return event end
@@ -120,7 +120,7 @@ describe("a client #plain", function() -- there is no TLS in virtual time
           return result, err
         end
         local ok, err = pcall(function()
-          w = assert(face:watch("k", { prefix = true, initial = true }))
+          w = assert(owner:watch("k", { prefix = true, initial = true }))
           repeat until note(assert(w:next(PATIENCE))).type == "synced"
         end)
         module[name] = real

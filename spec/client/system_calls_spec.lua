@@ -1,4 +1,4 @@
---- The number of system calls for a request, in the steady state: it is written, awaited and read.
+--- The number of system calls for a request, once the connection is open: write, wait and read.
 
 local process = require "spec.support.process"
 local server = require "spec.support.server"
@@ -7,7 +7,7 @@ local GETS, LIMIT = 200, 4
 
 local VERSION = { ["lua5.4"] = "5.4", luajit = "5.1" }
 
--- Between two marks, which are calls that nothing else makes.
+-- Makes the requests between two marks: system calls that occur nowhere else.
 local PROGRAM = [[
   local keywatch = require "keywatch"
   local client = keywatch.connect(os.getenv("URL"))
@@ -26,7 +26,7 @@ local PROGRAM = [[
   client:close()
 ]]
 
---- Counts the system calls between each two marks in what strace prints: a table by name, and their sum.
+--- Counts the system calls between each pair of marks in the output of strace: a table by name, and their sum.
 local function counts_of(trace)
   local all = {}
   for part in trace:gmatch("directory/begin\"[^\n]*\n(.-)[^\n]*directory/end") do

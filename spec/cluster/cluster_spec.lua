@@ -88,7 +88,7 @@ describe("a cluster under attack #slow", function()
     assert.equal(c.urls[2], one:state().endpoint)
   end)
 
-  it("keeps its promises", function()
+  it("keeps its guarantees", function()
     local random, own, members = new_random(network.SEED), {}, {}
     for i, member in ipairs(c.members) do members[i] = member.url end
     local sim

@@ -16,12 +16,12 @@ local function frames(messages)
   return table.concat(all)
 end
 
---- The bytes, torn before each of the places.
-local function torn(bytes, places)
+--- The bytes, torn before each of the offsets.
+local function torn(bytes, offsets)
   local pieces, from = {}, 1
-  for _, place in ipairs(places) do
-    pieces[#pieces + 1] = bytes:sub(from, place)
-    from = place + 1
+  for _, offset in ipairs(offsets) do
+    pieces[#pieces + 1] = bytes:sub(from, offset)
+    from = offset + 1
   end
   pieces[#pieces + 1] = bytes:sub(from)
   return pieces

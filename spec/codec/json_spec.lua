@@ -35,7 +35,7 @@ local function kind_of(value) return HAS_INTEGERS and math.type(value) or type(v
 -- The classes of JSONTestSuite --------------------------------------------------------------------------------------
 
 describe("a JSON text", function()
-  it("is any value, with blanks around each token", function()
+  it("may be any value, with blanks around each token", function()
     for text, expected in pairs {
       ["1"] = 1, ["-7"] = -7, ["0"] = 0, ["2.5"] = 2.5, ["25e-1"] = 2.5, ["0.25E+1"] = 2.5, ["-0.5"] = -0.5,
       ["1E2"] = 100,
@@ -124,7 +124,7 @@ describe("a JSON text", function()
     end
   end)
 
-  it("is found at the same byte in each part of a word", function()
+  it("with an invalid byte is refused at that byte, wherever in a word it is", function()
     for n = 0, 40 do
       local plain = ("a"):rep(n)
       assert.equal(plain, decode('"' .. plain .. '"'))
@@ -135,7 +135,7 @@ describe("a JSON text", function()
     end
   end)
 
-  it("is taken as Lua has it, whatever its length", function()
+  it("may have max_bytes, and no more", function()
     assert.equal(0, decode(" 0", { max_bytes = 2 }))
     local value, err = json.decode("  0", { max_bytes = 2 })
     assert.same({ nil, "resource_exhausted" }, { value, err.code })
@@ -176,7 +176,7 @@ describe("a JSON number", function()
       (encode { 1, 2 / 2, 2 ^ 0 * 1e15, 1e300 }:gsub("1000000000000000%.0", "1e15")))
   end)
 
-  it("that Lua cannot hold is as the option says", function()
+  it("that Lua cannot represent is decoded as the option integers says", function()
     local exact = HAS_INTEGERS and "9223372036854775807" or "9007199254740992"
     for _, text in ipairs { "9223372036854775808", "-9223372036854775809", "18446744073709551616", ("9"):rep(100) } do
       assert.equal(text, decode(text))
@@ -260,7 +260,7 @@ describe("a Lua value", function()
     assert.equal("[null]", encode { require("cjson").null })
   end)
 
-  it("is refused, with its place, if JSON does not have it", function()
+  it("is refused, with its path, if it has no form in JSON", function()
     local loop, coded = {}, {}
     loop.again = loop
     for i = 1, 300 do coded[i] = ("a"):rep(i % 20) end
@@ -516,7 +516,7 @@ starve.declare("JSON", {
 })
 
 describe("an object that changes while it is encoded", function()
-  it("does no harm", function()
+  it("causes no crash", function()
     local value, is_over = {}, false
     local change = compat.interpreted(function()
       for i = 1, 50 do value["k" .. math.random(200)] = i % 3 > 0 and i or nil end

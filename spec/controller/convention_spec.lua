@@ -14,8 +14,8 @@ local ROUNDS = dose.of(100, 400)
 
 local test = owners.test
 
---- Each object with the methods of a store that can be made of one, by name.
-local function doors(owner)
+--- A store or client, and the namespaces and fences of it, by name.
+local function stores_of(owner)
   local lock = assert(owner:lock("lock"))
   return {
     itself = owner,
@@ -29,7 +29,7 @@ end
 describe("The deletion of an object", function()
   owners.each(function(with)
     test("deletes the key of an object without finalizers, through every kind of store", function()
-      for name, store in pairs(doors(with.owner)) do
+      for name, store in pairs(stores_of(with.owner)) do
         for _, text in ipairs { "{}", '{"metadata":null}', '{"metadata":{}}', '{"metadata":{"finalizers":[]}}',
           '{"metadata":{"finalizers":null,"owner":"x","deleting":false}}' } do
           assert(store:put("job", text))
@@ -41,7 +41,7 @@ describe("The deletion of an object", function()
     end)
 
     test("marks an object with finalizers; its key is deleted with the last one", function()
-      for name, store in pairs(doors(with.owner)) do
+      for name, store in pairs(stores_of(with.owner)) do
         assert(store:put("job", '{ "n": 12345678901234567890, "list": [] }'))
         assert.is_true(ownership.add_finalizer(store, "job", "a"))
         assert.is_false(ownership.add_finalizer(store, "job", "a"))

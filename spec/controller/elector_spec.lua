@@ -311,7 +311,7 @@ describe("An elector", function()
     end)
   end)
 
-  test("has no trouble any more once it takes part again: the server was restored to an older state", function(world)
+  test("has no trouble in its status once it takes part again, after the server was restored", function(world)
     local a, b = two(world)
     lead(a)
     local revision = world.server.store:status().revision

@@ -377,8 +377,8 @@ describe("a source of a controller", function()
     it("maps an update by the new object and by the old one", in_world(function()
       local store = keywatch.open()
       store:put("/a/1", "one")
-      for _, door in ipairs { "informer", "object_watch" } do
-        local object = store[door](store, "/a/", door == "object_watch" and { prefix = true, old = true } or nil)
+      for _, kind in ipairs { "informer", "object_watch" } do
+        local object = store[kind](store, "/a/", kind == "object_watch" and { prefix = true, old = true } or nil)
         local one, list = start { { object, map = function(value) return value end } }
         take(list)
         store:put("/a/1", "two")
@@ -405,12 +405,12 @@ describe("a source of a controller", function()
     end))
 
     it("may wait, and loses no change to the end of a run", function()
-      for _, door in ipairs { "informer", "object_watch", "channel" } do
+      for _, kind in ipairs { "informer", "object_watch", "channel" } do
         local store, one, object, is_first, list = keywatch.open(), nil, nil, true, {}
         running = {}
         keywatch.run(function()
-          object = door == "channel" and keywatch.channel(5)
-            or store[door](store, "/a/", door == "object_watch" and { prefix = true } or nil)
+          object = kind == "channel" and keywatch.channel(5)
+            or store[kind](store, "/a/", kind == "object_watch" and { prefix = true } or nil)
           one, list = start { { object, map = function(value)
             if is_first then
               is_first = false
@@ -418,7 +418,7 @@ describe("a source of a controller", function()
             end
             return value
           end } }
-          if door == "channel" then object:send("x") else store:put("/a/1", "x") end
+          if kind == "channel" then object:send("x") else store:put("/a/1", "x") end
           while is_first do keywatch.sleep(0) end
         end)
         keywatch.run(function()

@@ -67,7 +67,7 @@ describe("servers that are processes #slow #once", function()
   after_each(function() peer = nil end)
 
   network.of_each(function(kind)
-    it("keep their promises behind a bad network, whenever they are killed: " .. kind, function()
+    it("keep their guarantees behind a bad network, whenever they are killed: " .. kind, function()
       start(kind)
       local between = proxy.start(peer.url)
       local weather = new_weather(between, random)
@@ -83,7 +83,7 @@ describe("servers that are processes #slow #once", function()
   end)
 
   --- The disk ends the server at a later sync; groups have two of them, and are not there before the second.
-  it("keep their promises when they are killed, or the power fails, before, in and after a commit", function()
+  it("keep their guarantees when they are killed, or the power fails, before, in and after a commit", function()
     local control = directory.new() .. "/plan"
     local more = { preload = FAULT, env = { KW_FAULT_DIR = path, KW_FAULT_CONTROL = control } }
     start("keywatch", more)

@@ -118,7 +118,7 @@ describe("in Neovim #once #peer", function()
     ]])
   end)
 
-  it("so is a call in a callback of the editor, which a task has caused", function()
+  it("a call in a callback of the editor that a task has caused is refused, too", function()
     expect("keywatch: get waits, which would block Neovim: call it in a task, with keywatch.spawn\n", [[
       vim.api.nvim_create_autocmd("User", { callback = function()
         local _, err = pcall(client.get, client, "a")

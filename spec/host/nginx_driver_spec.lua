@@ -8,8 +8,8 @@ local uv = require "spec.support.luv"
 
 local CONNECT = [[client = keywatch.connect("$url")]]
 
--- Every door, by name: a Lua text, and what it returns.
-local DOORS = {
+-- Calls, by name: Lua code, and what it returns.
+local CALLS = {
   { "get", [[client:put("a", "1") return client:get("a").value]], "1" },
   { "txn", [[
     local done = client:txn { compare = { { key = "b", version = 0 } }, success = { { put = "b", value = "2" } } }
@@ -157,15 +157,15 @@ describe("in workers of nginx #once #peer", function()
   nginx_stage.with_tests()
 
   for _, how in ipairs { "TCP", "a unix socket" } do
-    it("every way to serve works over " .. how .. ", and each worker has one connection", function()
+    it("every call works over " .. how .. ", and each worker has one connection", function()
       local stage, tcp = nginx_stage.start_with_server {
         init_worker = how == "TCP" and CONNECT or CONNECT:gsub("$url", "$unix"), words = { data = directory.new() },
       }
       for _, pid in ipairs(stage:workers()) do
-        for _, door in ipairs(DOORS) do
-          local text = door[2]:gsub("%$data", stage.words.data)
-          if door[1] == "txn" then stage:ask(pid, [[client:delete("b")]]) end
-          assert.same({ door[1], door[3], door[4] }, { door[1], stage:ask(pid, text) })
+        for _, call in ipairs(CALLS) do
+          local text = call[2]:gsub("%$data", stage.words.data)
+          if call[1] == "txn" then stage:ask(pid, [[client:delete("b")]]) end
+          assert.same({ call[1], call[3], call[4] }, { call[1], stage:ask(pid, text) })
         end
         if how == "TCP" then assert.equal(1, proc.connections(pid, tonumber(tcp:match("%d+$")))) end
       end

@@ -152,7 +152,7 @@ describe("TLS in nginx #once #peer", function()
     assert.is_nil(errors:match("%[error%][^\n]*"), errors)
   end)
 
-  it("and to an etcd", function()
+  it("a client of a worker speaks mutual TLS to an etcd", function()
     with_etcd(function(port)
       local said, errors = run { init_worker = ("url = 'https://localhost:%d'"):format(port), content = WORK }
       assert.equal(WORKED, said, errors)

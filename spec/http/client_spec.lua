@@ -1,4 +1,4 @@
---- A client's side of a connection of HTTP/1.1, and servers that do anything. Only probe builds can look.
+--- The client's side of an HTTP/1.1 connection, with well-behaved and malicious servers. Only probe builds expose it.
 
 local http1 = require "spec.support.http1"
 local probed = require "spec.support.probed"
@@ -12,7 +12,7 @@ local ANSWER = head("HTTP/1.1 200 OK", "Content-Length: 2") .. "hi"
 local CHUNKED = head("HTTP/1.1 200 OK", "Transfer-Encoding: chunked")
 local EVENTS = { "200 length 2\nContent-Length: 2", "body hi", "end", "close" }
 
-describe("a request", function()
+describe("a request of an HTTP/1.1 client", function()
   local client
   before_each(function() client = http1.client() end)
   after_each(function() client.raw:free() end)
@@ -50,7 +50,7 @@ describe("a request", function()
     assert.equal("5\r\nhello\r\n0\r\na: b\r\n\r\n", client:flush())
   end)
 
-  it("is refused if a part of it could end it", function()
+  it("is refused if it has invalid parts, which could inject another request", function()
     for _, request in ipairs { { method = "" }, { method = "A B" }, { method = "CONNECT" }, { path = "" },
       { path = "a" }, { path = "/a b" }, { path = "/\r\nb" }, { path = "/a/../b" }, { path = "*" }, { authority = "" },
       { authority = "a b" }, { authority = "a\r\n" }, { upgrade = "\n" }, { fields = { "a", "\r\nb" } },
@@ -60,7 +60,7 @@ describe("a request", function()
     assert.equal("", client:flush())
   end)
 
-  it("follows the answer to the one before", function()
+  it("must wait for the answer to the previous one", function()
     for _ = 1, 3 do
       sent {}
       assert.is_false(client.raw:request {})
@@ -72,7 +72,7 @@ describe("a request", function()
     assert.is_true(client:is_done())
   end)
 
-  it("that is too short fails", function()
+  it("fails if its body is shorter than its length", function()
     sent { method = "PUT", length = 5 }
     client.raw:write("he")
     assert.is_false(client.raw:finish())
@@ -81,13 +81,13 @@ describe("a request", function()
   end)
 end)
 
---- What a client does with bytes that answer its request and are split at these places, and then with the end of the
---- connection: its events, why it has ended, and whether it could send another request before that.
-local function take(bytes, places, request, options)
+--- Feeds a client with an answer that is split at these offsets, and then with the end of the connection. Returns its
+-- events, why it has ended, and whether it could have sent another request before that.
+local function take(bytes, offsets, request, options)
   local client = http1.client(options)
   assert(client.raw:request(request or {}))
   client:flush()
-  client:feed(bytes, places)
+  client:feed(bytes, offsets)
   local is_open = not client:is_done()
   client:close()
   local result = { events = client:events(), why = client:why(), is_open = is_open }
@@ -95,7 +95,7 @@ local function take(bytes, places, request, options)
   return result
 end
 
-describe("an answer", function()
+describe("an answer to an HTTP/1.1 client", function()
   local CLOSED = "the server closed the connection"
 
   for what, case in pairs {
@@ -170,7 +170,7 @@ describe("an answer", function()
     end)
   end
 
-  it("that has no byte is known", function()
+  it("counts as missing until its first byte", function()
     local client = http1.client()
     assert.is_false(client.raw:is_unanswered())
     client.raw:request {}
@@ -180,7 +180,7 @@ describe("an answer", function()
     client.raw:free()
   end)
 
-  it("before the end of a request ends the connection", function()
+  it("that is complete before the request ends the connection", function()
     local client = http1.client()
     client.raw:request { method = "PUT", length = 5 }
     client:feed(ANSWER)
@@ -190,7 +190,7 @@ describe("an answer", function()
     client.raw:free()
   end)
 
-  it("may come once all bytes of a request are written", function()
+  it("may arrive once all bytes of the request are written", function()
     local client = http1.client()
     client.raw:request { method = "PUT", length = 5 }
     client.raw:write("hello")
@@ -201,7 +201,7 @@ describe("an answer", function()
     client.raw:free()
   end)
 
-  it("may begin before the end of a request", function()
+  it("may begin before the end of the request", function()
     local client = http1.client()
     client.raw:request { method = "PUT", length = -1 }
     client:feed(ANSWER:sub(1, -2))
@@ -236,7 +236,7 @@ describe("an answer", function()
   end)
 end)
 
-describe("another protocol", function()
+describe("an upgrade by an HTTP/1.1 client", function()
   local SWITCH = head("HTTP/1.1 101 Switching Protocols", "Connection: upgrade", "Upgrade: echo")
 
   it("takes over both directions of the connection", function()
@@ -265,7 +265,7 @@ describe("another protocol", function()
     client.raw:free()
   end)
 
-  it("must not begin before the end of the request", function()
+  it("is refused before the end of the request", function()
     local client = http1.client()
     client.raw:request { method = "PUT", length = -1, upgrade = "echo" }
     client:feed(SWITCH)

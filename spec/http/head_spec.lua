@@ -10,9 +10,9 @@ local head = http1.head
 local GET, HOST = "GET / HTTP/1.1", "Host: h"
 
 --- What a server makes of bytes: the first event; or the status of the refusal, and its text.
-local function ask(bytes, places)
+local function ask(bytes, offsets)
   local server = http1.server()
-  local sent = server:feed(bytes, places)
+  local sent = server:feed(bytes, offsets)
   local event = server:events()[1]
   local status, text = http1.status(sent), http1.body(sent)
   server.raw:free()
@@ -20,10 +20,10 @@ local function ask(bytes, places)
 end
 
 --- What a client makes of bytes that answer its request: the events, and why it has ended.
-local function answer(bytes, places, request)
+local function answer(bytes, offsets, request)
   local client = http1.client()
   assert(client.raw:request(request or {}))
-  client:feed(bytes, places)
+  client:feed(bytes, offsets)
   local events, why = client:events(), client:why()
   client.raw:free()
   return events, why

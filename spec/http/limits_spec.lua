@@ -10,16 +10,16 @@ local head, get, status = http1.head, http1.get, http1.status
 
 local POST, HOST = "POST / HTTP/1.1", "Host: h"
 
---- The status with which a server answers bytes that are split at these places, or nil; and how much it held.
-local function ask(options, bytes, places)
+--- The status with which a server answers bytes that are split at these offsets, or nil; and how much it held.
+local function ask(options, bytes, offsets)
   local server = http1.server(options)
-  local sent, memory = server:feed(bytes, places), server:memory()
+  local sent, memory = server:feed(bytes, offsets), server:memory()
   server.raw:free()
   return status(sent), memory
 end
 
-describe("a limit of size", function()
-  --- Expects that bytes are taken, and refused with a status if they are one byte longer; wherever they are split.
+describe("a size limit of HTTP/1.1", function()
+  --- Expects that bytes are accepted, and refused with a status if they are one byte longer, wherever they are split.
   local function expect_edge(options, expected, make)
     for i = 0, 60 do
       assert.is_nil((ask(options, make(0), { i })))
@@ -27,20 +27,20 @@ describe("a limit of size", function()
     end
   end
 
-  it("is that of the first line", function()
+  it("applies to the first line", function()
     expect_edge({ max_line = 50 }, 414, function(more) return get("/" .. ("a"):rep(50 - 15 + more)) end)
     assert.equal(414, (ask({ max_line = 50 }, ("a"):rep(60))))
     assert.is_nil((ask({ max_line = 50 }, ("a"):rep(51))))
   end)
 
-  it("is that of a head", function()
+  it("applies to a head", function()
     expect_edge({ max_head = 100 }, 431, function(more)
       return head("GET / HTTP/1.1", HOST, "a: " .. ("b"):rep(100 - 16 - 9 - 7 + more))
     end)
     assert.equal(431, (ask({ max_head = 100 }, "GET / HTTP/1.1\r\n" .. ("b"):rep(85))))
   end)
 
-  it("is the number of fields", function()
+  it("applies to the number of fields", function()
     local function fields(n) return "GET / HTTP/1.1\r\n" .. HOST .. "\r\n" .. ("a: b\r\n"):rep(n) end
     for _, i in ipairs { 0, 1, 100, 620, 626, 627 } do
       assert.is_nil((ask({}, fields(99) .. "\r\n", { i })))
@@ -48,7 +48,7 @@ describe("a limit of size", function()
     end
   end)
 
-  it("is that of trailers", function()
+  it("applies to trailers", function()
     local chunked = head(POST, HOST, "Transfer-Encoding: chunked")
     local function trailers(n) return chunked .. "0\r\n" .. ("a: b\r\n"):rep(n) .. "\r\n" end
     assert.is_nil((ask({}, trailers(100))))
@@ -56,19 +56,19 @@ describe("a limit of size", function()
     assert.equal(431, (ask({ max_head = 100 }, trailers(17))))
   end)
 
-  it("is that of a body with a length", function()
+  it("applies to a body with a length", function()
     assert.is_nil((ask({ max_body = 5 }, head(POST, HOST, "Content-Length: 5"))))
     assert.equal(413, (ask({ max_body = 5 }, head(POST, HOST, "Content-Length: 6"))))
   end)
 
-  it("is that of a body in chunks", function()
+  it("applies to a body in chunks", function()
     local chunked = head(POST, HOST, "Transfer-Encoding: chunked")
     assert.is_nil((ask({ max_body = 5 }, chunked .. "3\r\nabc\r\n2\r\nde\r\n")))
     assert.equal(413, (ask({ max_body = 5 }, chunked .. "3\r\nabc\r\n3\r\ndef")))
     assert.equal(413, (ask({ max_body = 5 }, chunked .. "FFFFFFFFFFFFFF\r\nabcdef")))
   end)
 
-  it("is set by the owner for one body", function()
+  it("can be set by the owner for one body", function()
     local server = http1.server { max_body = 5 }
     server:feed(head(POST, HOST, "Transfer-Encoding: chunked"))
     server.raw:limit(2)
@@ -77,7 +77,7 @@ describe("a limit of size", function()
     server.raw:free()
   end)
 
-  it("is set by a client for one answer", function()
+  it("can be set by a client for one answer", function()
     local client = http1.client()
     client.raw:request {}
     client.raw:limit(2)
@@ -86,13 +86,13 @@ describe("a limit of size", function()
     client.raw:free()
   end)
 
-  it("is the number of bytes of extensions", function()
+  it("applies to the bytes of chunk extensions", function()
     local chunked = head(POST, HOST, "Transfer-Encoding: chunked")
     assert.is_nil((ask({}, chunked .. ("1;%s\r\na\r\n"):format(("x"):rep(1000)):rep(4))))
     assert.equal(400, (ask({}, chunked .. ("1;%s\r\na\r\n"):format(("x"):rep(1000)):rep(5))))
   end)
 
-  it("closes an exchange whose answer has begun", function()
+  it("ends an exchange whose answer has begun, when it is exceeded", function()
     local server = http1.server { max_body = 5 }
     server:feed(head(POST, HOST, "Transfer-Encoding: chunked"))
     server.raw:answer { status = 200, length = -1 }
@@ -104,7 +104,7 @@ describe("a limit of size", function()
   end)
 end)
 
-describe("a time", function()
+describe("a timeout of HTTP/1.1", function()
   local server
   before_each(function()
     server = http1.server { now = 1000, first_byte_ms = 10, head_ms = 20, body_ms = 30, idle_ms = 40, stall_ms = 50,
@@ -112,7 +112,7 @@ describe("a time", function()
   end)
   after_each(function() server.raw:free() end)
 
-  --- Expects that a time is over in `ms`, and not before. Returns what is sent then.
+  --- Expects that a timeout passes in `ms`, and not before. Returns the bytes that are then sent.
   local function expect_end(ms, why)
     assert.equal(ms, server:due())
     server.raw:step(server.now + ms - 1)
@@ -123,12 +123,12 @@ describe("a time", function()
     return sent
   end
 
-  it("passes until the first byte", function()
+  it("bounds the wait for the first byte", function()
     assert.equal("", expect_end(10, "the connection was idle for too long"))
     assert.is_true(server:is_done())
   end)
 
-  it("passes from the first byte of a head to its last one", function()
+  it("bounds the time from the first byte of a head to the last", function()
     server:wait(9)
     server:feed("GET")
     server:wait(15)
@@ -140,7 +140,7 @@ describe("a time", function()
     assert.is_true(server:is_done())
   end)
 
-  it("passes between bytes of a body", function()
+  it("bounds the wait between bytes of a body", function()
     server:feed(head(POST, HOST, "Content-Length: 5"))
     server:wait(29)
     server:feed("a")
@@ -148,12 +148,12 @@ describe("a time", function()
     assert.equal("close: the body did not arrive in time", table.remove(server:events()))
   end)
 
-  it("passes between bytes of trailers", function()
+  it("bounds the wait between bytes of trailers", function()
     server:feed(head(POST, HOST, "Transfer-Encoding: chunked") .. "0\r\na")
     assert.equal(408, status(expect_end(30, "the body did not arrive in time")))
   end)
 
-  it("does not pass while the owner pauses, or has not answered", function()
+  it("does not run while the owner pauses, or has not answered", function()
     server:feed(head(POST, HOST, "Content-Length: 5"))
     server.raw:pause()
     assert.is_nil(server:due())
@@ -165,7 +165,7 @@ describe("a time", function()
     assert.is_nil(server:due())
   end)
 
-  it("passes between two requests", function()
+  it("bounds the wait between two requests", function()
     server:feed(get())
     server:wait(100)
     server:reply("")
@@ -173,7 +173,7 @@ describe("a time", function()
     assert.is_true(server:is_done())
   end)
 
-  it("passes between two requests once the answer was read", function()
+  it("between two requests begins when the answer was read", function()
     server:feed(get())
     server.raw:answer { status = 200, length = 0 }
     server.raw:finish()
@@ -184,7 +184,7 @@ describe("a time", function()
     assert.equal(40, server:due())
   end)
 
-  it("passes while a client does not read", function()
+  it("bounds the time in which a client reads nothing", function()
     server:feed(get())
     server.raw:answer { status = 200, length = 5 }
     server.raw:write("hello")
@@ -201,7 +201,7 @@ describe("a time", function()
     assert.is_true(server:is_done())
   end)
 
-  it("is never over if it is 0", function()
+  it("does not exist if it is 0", function()
     local patient = http1.server { first_byte_ms = 0, head_ms = 0, body_ms = 0, idle_ms = 0, stall_ms = 0 }
     assert.is_nil(patient:due())
     patient:feed("GET")
@@ -209,7 +209,7 @@ describe("a time", function()
     patient.raw:free()
   end)
 
-  it("ends a client's exchange", function()
+  it("ends an exchange of a client", function()
     local client = http1.client { head_ms = 20, body_ms = 30, idle_ms = 40 }
     assert.equal(40, client:due())
     client.raw:request {}
@@ -241,7 +241,7 @@ describe("a time", function()
   end)
 end)
 
-describe("a drain", function()
+describe("a drain of HTTP/1.1", function()
   it("ends an idle connection at once", function()
     local server = http1.server()
     server.raw:drain(100, 0)
@@ -260,7 +260,7 @@ describe("a drain", function()
     server.raw:free()
   end)
 
-  it("is over after a time", function()
+  it("ends an exchange after a timeout", function()
     local server = http1.server()
     server:feed(get())
     server.raw:drain(100, 0)
@@ -271,8 +271,8 @@ describe("a drain", function()
   end)
 end)
 
-describe("the output", function()
-  it("has a bound, after which the owner waits for space", function()
+describe("the output of an HTTP/1.1 connection", function()
+  it("has a bound, at which the owner waits for space", function()
     local server = http1.server { max_out = 1000 }
     server:feed(get() .. get())
     server.raw:answer { status = 200, length = -1 }
@@ -310,7 +310,7 @@ describe("the output", function()
   end)
 end)
 
-describe("the memory of a connection", function()
+describe("the memory of an HTTP/1.1 connection", function()
   it("is small while it is idle, also after large requests", function()
     local server = http1.server { echo = true }
     assert(server:memory() < 1024, server:memory())
@@ -321,7 +321,7 @@ describe("the memory of a connection", function()
     server.raw:free()
   end)
 
-  it("shrinks with the input that waits", function()
+  it("shrinks with the queued input", function()
     local server = http1.server()
     server:feed(get("/" .. ("x"):rep(4000)) .. get("/" .. ("x"):rep(4000)) .. get() .. get())
     server:reply("")
@@ -330,7 +330,7 @@ describe("the memory of a connection", function()
     server.raw:free()
   end)
 
-  it("is not taken by what follows a refusal, which is read up to a bound", function()
+  it("is not taken by bytes after a refusal, which are dropped up to a bound", function()
     local server = http1.server()
     server:feed("\n")
     local memory, n = server:memory(), 0
@@ -339,11 +339,11 @@ describe("the memory of a connection", function()
       n = n + 1
     end
     assert.equal(27, n)
-    assert(server:memory() <= memory, "it grows")
+    assert(server:memory() <= memory, "the memory grows")
     server.raw:free()
   end)
 
-  it("is bounded by the head", function()
+  it("is bounded while a head arrives", function()
     local server = http1.server()
     for _ = 1, 1000 do
       if not server:wants_bytes() or server:is_done() then break end
@@ -353,7 +353,7 @@ describe("the memory of a connection", function()
     server.raw:free()
   end)
 
-  it("ends the connection if all connections hold too much", function()
+  it("ends the connection if the budget of all connections is used up", function()
     local server = http1.server { budget = 2000 }
     server:feed("GET / HTTP/1.1\r\n" .. ("a: b\r\n"):rep(10))
     assert.is_false(server:is_done())

@@ -1,4 +1,4 @@
---- A server's side of a connection of HTTP/1.1: requests and their answers. Only probe builds can look.
+--- The server's side of an HTTP/1.1 connection: requests and their answers. Only probe builds expose it.
 
 local http1 = require "spec.support.http1"
 local probed = require "spec.support.probed"
@@ -14,18 +14,19 @@ local HOST = "Host: h"
 local function post(...) return head("POST / HTTP/1.1", HOST, ...) end
 local CHUNKED = post("Transfer-Encoding: chunked")
 
---- What a server that echoes does with bytes that are split at these places: its events, what it sent, its state.
-local function echo(bytes, places, options)
+--- Feeds an echoing server with bytes that are split at these offsets. Returns its events, the sent bytes, and why it
+-- has ended.
+local function echo(bytes, offsets, options)
   local all = { echo = true }
   for name, value in pairs(options or {}) do all[name] = value end
   local server = http1.server(all)
-  local sent = server:feed(bytes, places) .. server:close()
+  local sent = server:feed(bytes, offsets) .. server:close()
   local result = { events = server:events(), sent = sent, why = server:why() }
   server.raw:free()
   return result
 end
 
-describe("an answer", function()
+describe("an answer of an HTTP/1.1 server", function()
   local server
   before_each(function() server = http1.server() end)
   after_each(function() server.raw:free() end)
@@ -130,7 +131,7 @@ describe("an answer", function()
     dated.raw:free()
   end)
 
-  it("is refused if a field could end it, or belongs to the engine", function()
+  it("is refused if a field is invalid, or is one that the engine sets", function()
     local raw = ask(get())
     for _, fields in ipairs { { "a", "b\r\nc: d" }, { "a\r\nb", "c" }, { "a:", "b" }, { "", "b" }, { "a", "b\0" },
       { "a ", "b" }, { "Connection", "close" }, { "content-length", "1" }, { "Transfer-Encoding", "chunked" },
@@ -172,7 +173,7 @@ describe("an answer", function()
     assert.equal("a reason", server:why())
   end)
 
-  it("may be given up", function()
+  it("may be aborted", function()
     local raw = ask(get())
     raw:abort()
     assert.is_false(raw:answer { status = 200 })
@@ -182,7 +183,7 @@ describe("an answer", function()
   end)
 end)
 
-describe("a request over TLS", function()
+describe("a request of HTTP/1.1 over TLS", function()
   it("has the scheme https", function()
     local server = http1.server { is_tls = true }
     server:feed(get())
@@ -191,7 +192,7 @@ describe("a request over TLS", function()
   end)
 end)
 
-describe("the body of a request", function()
+describe("the body of a request to an HTTP/1.1 server", function()
   for what, case in pairs {
     ["of a length"] = { post("Content-Length: 5") .. "hello", "hello" },
     ["of no length"] = { post(), "" },
@@ -331,7 +332,7 @@ describe("the body of a request", function()
   end)
 end)
 
-describe("status 100", function()
+describe("status 100 of an HTTP/1.1 server", function()
   local EXPECT = post("Content-Length: 5", "Expect: 100-Continue")
   local server
   before_each(function() server = http1.server() end)
@@ -395,8 +396,8 @@ describe("status 100", function()
   end)
 end)
 
-describe("requests of one connection", function()
-  it("are answered in order, each after the one before", function()
+describe("requests of one HTTP/1.1 connection", function()
+  it("are answered in order, one after the other", function()
     local server = http1.server()
     server:feed(get("/1") .. get("/2") .. get("/3"))
     local expected = {}
@@ -416,7 +417,7 @@ describe("requests of one connection", function()
     server.raw:free()
   end)
 
-  it("wait, as bytes, until a bound", function()
+  it("wait in the input, up to a bound", function()
     local server = http1.server()
     server:feed(get("/1"))
     assert.is_true(server:wants_bytes())
@@ -427,7 +428,7 @@ describe("requests of one connection", function()
     server.raw:free()
   end)
 
-  it("take turns", function()
+  it("are answered a limited number in each turn", function()
     local server = http1.server { echo = true, turn = 2, now = 5 }
     local all = {}
     for i = 1, 5 do all[i] = get("/" .. i) end
@@ -443,7 +444,7 @@ describe("requests of one connection", function()
     server.raw:free()
   end)
 
-  it("are no more than a limit", function()
+  it("have a limited number, after which the connection closes", function()
     local server = http1.server { echo = true, max_requests = 2 }
     assert.equal(OK .. "content-length: 0\r\n\r\n", server:feed(get()))
     assert.equal(OK .. "content-length: 0\r\nconnection: close\r\n\r\n", server:feed(get() .. get()))
@@ -465,7 +466,7 @@ describe("requests of one connection", function()
   end)
 end)
 
-describe("a client that closes its side", function()
+describe("an HTTP/1.1 client that closes its side", function()
   it("still gets its answers", function()
     local result = echo(get("/1") .. get("/2"))
     local _, n = result.sent:gsub(OK, "")
@@ -501,7 +502,7 @@ describe("a client that closes its side", function()
   end
 end)
 
-describe("another protocol", function()
+describe("an upgrade by an HTTP/1.1 server", function()
   local OFFER = head("GET / HTTP/1.1", HOST, "Connection: Upgrade", "Upgrade: echo")
 
   it("takes over both directions of the connection", function()

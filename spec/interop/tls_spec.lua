@@ -276,7 +276,7 @@ for _, kind in ipairs { "TLS", "mutual TLS" } do
       end)
     end
 
-    it("has them in luv's loop", function()
+    it("has all of its functions in luv's loop", function()
       local who = our_identity()
       local function quoted(text) return text and ("%q"):format(text) or "nil" end
       local status, printed = program.run(

@@ -3,7 +3,7 @@
 local h2 = require "spec.support.h2"
 local pair = require "spec.support.pair"
 
-describe("a connection says that it ends because", function()
+describe("a connection reports that it ended because", function()
   local host
 
   pair.for_each_test(function(one) host = one end)

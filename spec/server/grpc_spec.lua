@@ -372,7 +372,7 @@ describe("a server", function()
       assert.equal("no_error", raw.reader.goaways[1].code)
     end)
 
-    it("ends connections that have said nothing at once", function()
+    it("ends at once connections that have sent nothing", function()
       local silent = host:raw(false)
       host.server:drain(5, host.now)
       host:pump()

@@ -160,7 +160,7 @@ describe("an id of 64 bits", function()
     store:lease(10, { id = "9007199254740992" })
     store:lease(10, { id = "-9007199254740992" })
     for _, id in ipairs { 9007199254740993, -9007199254740993, 2 ^ 62 } do
-      for _, door in ipairs {
+      for _, call in ipairs {
         function() store:lease(10, { id = id }) end,
         function() store:lease_by_id(id) end,
         function() store:put("a", "", { lease = id }) end,
@@ -170,8 +170,8 @@ describe("an id of 64 bits", function()
         function() core.encode("LeaseRevokeRequest", { ID = id }) end,
         function() core.encode("MemberRemoveRequest", { ID = id }) end,
       } do
-        assert.matches("decimal string", misuse.raises(door))
-        assert.matches("exact", misuse.raises(door))
+        assert.matches("decimal string", misuse.raises(call))
+        assert.matches("exact", misuse.raises(call))
       end
     end
     assert.is_nil(store:get("a"))
@@ -206,7 +206,7 @@ describe("revisions and counts", function()
   it("are refused as numbers that a double does not represent exactly", function()
     if has_integers then return end
     local store, number = keywatch.open { now = 0 }, 9007199254740993
-    for _, door in ipairs {
+    for _, call in ipairs {
       function() store:get("a", { revision = number }) end,
       function() store:range("a", { min_mod_revision = number }) end,
       function() store:txn { compare = { { key = "a", mod_revision = number } } } end,
@@ -215,7 +215,7 @@ describe("revisions and counts", function()
       function() store:hash_kv(number) end,
       function() store:lease(number) end,
       function() store:each("a", { revision = number }) end,
-    } do assert.matches("is not exact$", (misuse.raises(door):gsub("%)$", ""))) end
+    } do assert.matches("is not exact$", (misuse.raises(call):gsub("%)$", ""))) end
   end)
 
   it("may be floats without a fraction", with_new(function(store)

@@ -23,14 +23,14 @@ function http1.client(options)
   return new(all)
 end
 
---- Feeds bytes, in one piece or in pieces that end before each of the places. Returns what was sent since.
-function methods:feed(bytes, places)
+--- Feeds bytes, in one piece or in pieces that end before each of the offsets. Returns what was sent since.
+function methods:feed(bytes, offsets)
   local from = 1
-  for _, place in ipairs(places or {}) do
-    if place >= from then
-      self.raw:feed(bytes:sub(from, place), self.now)
+  for _, offset in ipairs(offsets or {}) do
+    if offset >= from then
+      self.raw:feed(bytes:sub(from, offset), self.now)
       self.raw:check()
-      from = place + 1
+      from = offset + 1
     end
   end
   if from <= #bytes then self.raw:feed(bytes:sub(from), self.now) end
