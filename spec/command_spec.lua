@@ -164,6 +164,13 @@ describe("keywatch serve", function()
     assert.equal("", shell.must("ls " .. scratch))
   end)
 
+  it("serves metrics and health on further URLs", function()
+    local process = start("--listen-client-urls", HTTP, "--listen-metrics-urls", HTTP)
+    command.wait_until_ready(process)
+    local url = process:stderr():match("ready to serve metrics and health on (http://127%.0%.0%.1:%d+)\n")
+    assert.matches("\netcd_server_has_leader 1\n", shell.must("curl -s " .. url .. "/metrics"))
+  end)
+
   it("takes over the path of a dead server, and not of a live one", function()
     local path = "unix://" .. scratch .. "/socket"
     local first = start("--listen-client-urls", path)

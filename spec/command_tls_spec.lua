@@ -44,7 +44,7 @@ describe("keywatch serve with TLS", function()
   it("serves with a given certificate, beside a plain URL", function()
     local server, urls = start("--memory", "--listen-client-urls", HTTPS .. "," .. HTTP, "--cert-file", cert,
       "--key-file", key, "--cipher-suites", SUITE .. ",TLS_AES_128_GCM_SHA256", "--tls-min-version", "TLS1.2",
-      "--tls-max-version=")
+      "--tls-max-version=", "--listen-metrics-urls", HTTPS)
     assert.matches("^https://127%.0%.0%.1:%d+$", urls[1])
     assert.matches("^http://127%.0%.0%.1:%d+$", urls[2])
     for _, url in ipairs(urls) do
@@ -53,6 +53,9 @@ describe("keywatch serve with TLS", function()
       client:close()
     end
     assert.is_true(try(urls[1], { ca = ca, max_version = "TLS1.2" }))
+    local port = server:stderr():match("metrics and health on https://127%.0%.0%.1:(%d+)\n")
+    local asked = process.run { "curl", "-sS", "--http1.1", "--cacert", ca, "https://localhost:" .. port .. "/health" }
+    assert.equal('{"health":"true","reason":""}', asked:stdout())
     local text = stop(server)
     assert.matches(" info TLS: certificate of CN=server for localhost, [^\n]*, valid until 2040%-01%-01 00:00:00 UTC\n",
       text)
@@ -154,6 +157,8 @@ self-signed-cert-validity: 1
 
   it("refuses invalid flags", function()
     local function expect_misuse(pattern, ...) expect_failure(2, {}, "^keywatch serve: " .. pattern, ...) end
+    expect_misuse("%-%-listen%-metrics%-urls: https://localhost:0 needs %-%-cert%-file and %-%-key%-file, or ",
+      "--listen-metrics-urls", "https://localhost:0")
     expect_misuse("%-%-listen%-client%-urls: https://localhost:0 needs %-%-cert%-file and %-%-key%-file, or ",
       "--listen-client-urls", HTTP .. "," .. HTTPS)
     expect_misuse("%-%-cert%-file needs %-%-key%-file", "--cert-file", cert)

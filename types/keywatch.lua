@@ -420,6 +420,7 @@ function keywatch.selector(given, opts) end
 ---@field thread? boolean serve in a thread, with a new store
 ---@field open? keywatch.OpenOptions options of that store; only with `thread`
 ---@field listen? string|string[] URLs, http://host:port or unix://path, with TLS https:// or unixs://; "http://localhost:2379"
+---@field listen_metrics? string|string[] further URLs, with only the endpoints of monitoring systems; none unless given
 ---@field tls? keywatch.ServeTLSOptions TLS for the URLs with https:// and unixs:, which need it
 ---@field name? string name of the member; "default" unless given
 ---@field advertise? string|string[] URLs announced to clients; the URLs of `listen` unless given
@@ -1420,8 +1421,9 @@ function Selector:matches(object) end
 ---@class keywatch.Server
 local Server = {}
 
----Returns the URLs that the server listens on, with the ports that the kernel chose.
+---Returns the URLs that the server listens on, with the ports that the kernel chose; and those of `listen_metrics`.
 ---@return string[] urls
+---@return string[] metrics_urls
 ---@nodiscard
 function Server:addresses() end
 

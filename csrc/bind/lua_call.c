@@ -18,7 +18,7 @@ static kw_lua_server *check_server(lua_State *L) {
 /* Returns NULL if the server is closed, and so has no calls. */
 static kw_server *server_of(lua_State *L) {
   kw_lua_server *self = check_server(L);
-  return self->store == NULL ? NULL : self->server;
+  return self->is_open ? self->server : NULL;
 }
 
 static kw_server *check_open(lua_State *L) {

@@ -149,7 +149,7 @@ static void push_method(lua_State *L, const kw_method_metrics *method) {
 
 static kw_lua_server *check_open(lua_State *L) {
   kw_lua_server *self = luaL_checkudata(L, 1, KW_SERVER_NAME);
-  if (self->store == NULL) luaL_error(L, "the server is closed");
+  if (self->store == NULL) luaL_error(L, "the server is closed, or has no store");
   return self;
 }
 

@@ -8,7 +8,8 @@
  *                          sent_bytes =, handled = { [status] = number }, seconds = a histogram, only if the server
  *                          was opened with measures_handling }
  *                          A histogram is { sum =, count =, bounds = {}, counts = {} }; counts[i] is the number of
- *                          all values <= bounds[i], and count of all values. Raises if the server is closed
+ *                          all values <= bounds[i], and count of all values. Raises if the server is closed, or has no
+ *                          store
  */
 #ifndef KW_BIND_LUA_METRICS_H
 #define KW_BIND_LUA_METRICS_H

@@ -11,7 +11,7 @@ static kw_lua_server *check_server(lua_State *L) {
 
 static int l_take_notes(lua_State *L) {
   kw_lua_server *self = check_server(L);
-  if (self->store == NULL) return luaL_error(L, "the server is closed");
+  if (!self->is_open) return luaL_error(L, "the server is closed");
   if (!kw_notes_start(self->server)) return luaL_error(L, "not enough memory");
   return 0;
 }

@@ -64,8 +64,10 @@ int kw_bind_make_hub(kw_lua_store *self) {
 }
 
 void kw_bind_close_server(lua_State *L, kw_lua_server *self) {
-  if (self->store == NULL) return;
+  if (!self->is_open) return;
   kw_server_close(self->server);
+  self->is_open = false;
+  if (self->store == NULL) return;
   self->store = NULL;
   *self->prev = self->next;
   if (self->next != NULL) self->next->prev = self->prev;

@@ -25,7 +25,7 @@
 
 static kw_server *server_of(void *object) {
   const kw_lua_server *self = object;
-  return self->store == NULL ? NULL : self->server;
+  return self->is_open ? self->server : NULL;
 }
 
 static const kw_engine engine = {.version = KW_ENGINE_VERSION,
@@ -55,7 +55,7 @@ static kw_lua_server *check_server(lua_State *L) {
 
 static kw_server *check_open(lua_State *L) {
   kw_lua_server *self = check_server(L);
-  if (self->store == NULL) luaL_error(L, "the server is closed");
+  if (!self->is_open) luaL_error(L, "the server is closed");
   return self->server;
 }
 
@@ -94,6 +94,7 @@ static void set_ms(int64_t *ms, const kw_seconds *seconds) {
     *ms = seconds->value < 0 ? 0 : llround(seconds->value * 1000);
 }
 
+/* `store` may be NULL. */
 static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
   static const kw_option list[] = {SERVE_OPTION(cluster_id, BITS),
                                    SERVE_OPTION(member_id, BITS),
@@ -127,6 +128,7 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
   set_ms(&options.session.ping_min_ms, &fields.keepalive_min_time);
   set_ms(&options.session.keepalive_ms, &fields.keepalive_interval);
   set_ms(&options.session.keepalive_wait_ms, &fields.keepalive_timeout);
+  if (store == NULL) return options;
   options.session.max_message = (size_t)store->max_request_bytes + KW_RECEIVE_SLACK;
   options.max_fragment = options.session.max_message;
   options.others = &store->ready;
@@ -135,9 +137,22 @@ static kw_server_options read_options(lua_State *L, const kw_lua_store *store) {
   return options;
 }
 
+static int push_no_memory(lua_State *L) {
+  kw_bind_push_error_meta(L);
+  return kw_bind_push_failure(L, lua_gettop(L), KW_ERR_NO_MEMORY);
+}
+
+static int serve_nothing(lua_State *L, kw_lua_server *self) {
+  kw_server_options options = read_options(L, NULL);
+  self->server = kw_server_new(NULL, NULL, &options);
+  self->is_open = self->server != NULL;
+  return self->is_open ? 1 : push_no_memory(L);
+}
+
 static int l_serve(lua_State *L) {
   lua_settop(L, 2);
   kw_lua_server *self = kw_new_object(L, KW_SERVER_NAME, sizeof *self, 0);
+  if (lua_isnil(L, 1)) return serve_nothing(L, self);
   kw_lua_store *store = kw_bind_to_store(L, 1);
   luaL_argcheck(L, store->store != NULL, 1, "the store is closed");
   kw_bind_check_idle(L, store);
@@ -148,9 +163,9 @@ static int l_serve(lua_State *L) {
     self->server = kw_server_new(store->store, store->hub, &options);
   if (self->server == NULL) {
     luaL_unref(L, LUA_REGISTRYINDEX, ref);
-    kw_bind_push_error_meta(L);
-    return kw_bind_push_failure(L, lua_gettop(L), KW_ERR_NO_MEMORY);
+    return push_no_memory(L);
   }
+  self->is_open = true;
   self->store = store;
   self->store_ref = ref;
   self->next = store->servers;

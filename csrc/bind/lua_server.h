@@ -3,7 +3,8 @@
  * lua_server: a server over a store as a Lua object, and the engine for the drivers that own its sockets.
  *
  *   core.serve(store, options) -> server
- *                                     nil and an error if memory is short. options: cluster_id, member_id, raft_term,
+ *                                     nil and an error if memory is short. store: nil for a server that has no
+ *                                     methods before Lua adds some. options: cluster_id, member_id, raft_term,
  *                                     max_concurrent_streams; max_queued, quota_connection_bytes in bytes;
  *                                     measures_handling: see lua_metrics.h; handshake_timeout,
  *                                     keepalive_min_time, keepalive_interval, keepalive_timeout in seconds
@@ -34,7 +35,8 @@
 
 typedef struct kw_lua_server {
   kw_server *server;   /* NULL: finalized */
-  kw_lua_store *store; /* NULL: closed, by itself or with its store */
+  bool is_open;        /* false: closed, by itself or with its store */
+  kw_lua_store *store; /* NULL: closed, or a server without a store */
   int store_ref;       /* keeps the store alive while the server is open */
   kw_lua_server *next; /* among the servers of the store */
   kw_lua_server **prev;

@@ -52,8 +52,9 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   kw_link_init(&server->undurable);
   uint8_t *to = kw_wire_put_number(server->ids, 1, options->cluster_id);
   server->n_ids = (size_t)(kw_wire_put_number(to, 2, options->member_id) - server->ids);
-  if (add_methods(server, kw_kv_methods) && add_methods(server, kw_lease_methods) &&
-      add_methods(server, kw_watch_methods)) {
+  if (store == NULL ||
+      (add_methods(server, kw_kv_methods) && add_methods(server, kw_lease_methods) &&
+       add_methods(server, kw_watch_methods))) {
     return server;
   }
   kw_server_free(server);
@@ -61,7 +62,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
 }
 
 void kw_server_close(kw_server *server) {
-  server->is_draining = true;
+  server->is_draining = server->is_closed = true;
   while (!kw_link_is_alone(&server->peers)) kw_peer_detach(kw_peer_at(server->peers.next));
   kw_write_queue_finish(server);
   kw_chain_drop(&server->discarded);
@@ -134,22 +135,27 @@ static bool free_discarded(kw_server *server) {
   return server->discarded.first != NULL;
 }
 
-/* Watch streams are woken last, after everything that may fill their outlets. */
-int64_t kw_server_step(kw_server *server, int64_t now) {
-  bool more = false;
-  server->now = now;
-  if (server->store == NULL) return INT64_MAX;
+/* Does the work of the store, and answers what has waited for it. Returns true if there is more. */
+static bool step_store(kw_server *server) {
   int64_t time = kw_server_time(server);
-  if (kw_hub_deadline(server->hub) <= time) more = kw_hub_step(server->hub, time);
+  bool more = kw_hub_deadline(server->hub) <= time && kw_hub_step(server->hub, time);
   kw_store_flush(server->store);
   kw_store_poll(server->store);
   kw_service_step(server);
-  more = kw_kv_step(server) || more;
+  return kw_kv_step(server) || more;
+}
+
+/* Watch streams are woken last, after everything that may fill their outlets. */
+int64_t kw_server_step(kw_server *server, int64_t now) {
+  server->now = now;
+  if (server->is_closed) return INT64_MAX;
+  bool more = server->store != NULL && step_store(server);
   more = free_discarded(server) || more;
   more = kw_watch_step(server) || more;
   make_room(server);
-  if (more || kw_hub_deadline(server->hub) == INT64_MIN) return now;
-  return server->options.clock != NULL ? INT64_MAX : kw_hub_deadline(server->hub);
+  int64_t deadline = server->hub == NULL ? INT64_MAX : kw_hub_deadline(server->hub);
+  if (more || deadline == INT64_MIN) return now;
+  return server->options.clock != NULL ? INT64_MAX : deadline;
 }
 
 void kw_server_set_bell(kw_server *server, const kw_bell *bell) {
@@ -162,9 +168,10 @@ void kw_server_set_bell(kw_server *server, const kw_bell *bell) {
 
 bool kw_server_has_work(const kw_server *server) {
   const kw_ready *others = server->options.others;
-  if (server->store == NULL) return false;
+  if (server->is_closed) return false;
   return kw_call_has_news(server) || kw_notes_wait(server) ||
-         (others != NULL && others->first != NULL) || kw_snapshot_is_awaited(server->store);
+         (others != NULL && others->first != NULL) ||
+         (server->store != NULL && kw_snapshot_is_awaited(server->store));
 }
 
 void kw_server_drain(kw_server *server, int64_t ms, int64_t now) {

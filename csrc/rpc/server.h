@@ -79,7 +79,8 @@ typedef struct kw_method_metrics {
 kw_server_options kw_server_defaults(void);
 
 /* Makes a server of a store and its hub. Both, and all that the options point to, must live until the server is closed.
- * The options are copied. Returns NULL if memory is short. */
+ * The options are copied. Without store and hub (NULL) the server has no methods in C. Returns NULL if memory is
+ * short. */
 kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *options);
 
 /* Ends all calls, and stops using the store and the hub. The peers stay until their drivers close them: they are done,

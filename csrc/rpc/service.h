@@ -57,8 +57,8 @@ extern const kw_method kw_lease_methods[];
 extern const kw_method kw_watch_methods[];
 
 struct kw_server {
-  kw_store *store; /* NULL: closed */
-  kw_hub *hub;
+  kw_store *store; /* NULL: closed, or a server without a store */
+  kw_hub *hub;     /* the same */
   kw_server_options options;
   pid_t pid;        /* the process that opened the server */
   kw_arena arena;   /* emptied after each request */
@@ -81,6 +81,7 @@ struct kw_server {
   kw_budget budget;  /* memory of all peers */
   kw_meter settings; /* SETTINGS frames of all peers */
   bool is_draining;
+  bool is_closed;
 
   kw_link long_answers; /* answers that are being made, page by page */
   kw_link writes;       /* requests that wait for the end of a long write, oldest first */

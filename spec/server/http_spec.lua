@@ -350,6 +350,81 @@ describe("HTTP/1.1 of a server", function()
     end)
   end)
 
+  describe("on the listeners of `listen_metrics`", function()
+    local LISTEN = "http://127.0.0.1:0"
+
+    local function serve_metrics(options)
+      server:close()
+      options.listen_metrics = LISTEN
+      serve(options)
+      local main = port
+      port = tonumber(select(2, server:addresses())[1]:match("%d+$"))
+      return main
+    end
+
+    it("has only the endpoints of monitoring systems, and no middleware", function()
+      local main = serve_metrics {}
+      server:handle("GET", "/mine", function() return "mine" end)
+      server:use { before = function() return false end }
+      for _, path in ipairs { "/health", "/livez", "/readyz" } do
+        assert.equal('{"health":"true","reason":""}', ask("GET", path).body)
+      end
+      assert.matches("\netcd_server_health_success 3\n", ask("GET", "/metrics").body)
+      for _, path in ipairs { "/version", "/mine", "/" } do assert.equal(404, ask("GET", path).status, path) end
+      assert.equal(405, ask("POST", "/metrics").status)
+      local client = assert(keywatch.connect("http://127.0.0.1:" .. port))
+      local _, err = client:call("/etcdserverpb.KV/Range", { key = "a" })
+      assert.equal("unimplemented", err.code)
+      client:close()
+      port = main
+      assert.equal(403, ask("GET", "/health").status)
+    end)
+
+    it("refuses foreign hosts and connections", function()
+      serve_metrics {}
+      local one = connect()
+      assert.equal(421, one:ask("/health").status) -- the host is "stage"
+      one = connect()
+      one:say("SSH-2.0-OpenSSH_9.2\r\n")
+      process.turn_until(function() return one.is_over end)
+      assert.matches("warn connection from 127%.0%.0%.1:%d+ rejected: ", table.concat(lines, "\n"))
+    end)
+
+    it("stops with the server", function()
+      serve_metrics {}
+      local one = connect()
+      one:ask("/health")
+      server:close()
+      assert.same({ {}, {} }, { server:addresses() })
+      process.turn_until(function() return one.is_over end)
+      one = connect()
+      process.turn_until(function() return one.is_over end)
+    end)
+
+    it("works in a thread", function()
+      server:close()
+      server = assert(keywatch.serve { thread = true, listen = LISTEN, listen_metrics = { LISTEN, LISTEN } })
+      local _, urls = server:addresses()
+      assert.equal(2, #urls)
+      port = tonumber(urls[2]:match("%d+$"))
+      assert.equal(200, ask("GET", "/readyz").status)
+      assert.equal(404, ask("GET", "/version").status)
+    end)
+
+    it("listens on all URLs or on none", function()
+      local taken = server:addresses()[1]
+      local options = { store = store, listen = LISTEN, listen_metrics = { LISTEN, taken } }
+      local other, err = keywatch.serve(options)
+      assert.is_nil(other)
+      assert.equal("listen_failed", err.code)
+      assert.matches(taken, err.message, 1, true)
+      options.listen_metrics = "https://127.0.0.1:0"
+      assert.error_matches(function() keywatch.serve(options) end, "asks for TLS: give the option 'tls'")
+      options.listen_metrics = "127.0.0.1:0"
+      assert.error_matches(function() keywatch.serve(options) end, "option 'listen_metrics': '127.0.0.1:0' must begin")
+    end)
+  end)
+
   describe("protects the server from web pages:", function()
     local POST = "POST"
     local function post(fields) return ask(POST, "/change", fields) end

@@ -66,6 +66,7 @@ local function open_server(store, values)
   return keywatch.serve {
     store = store,
     listen = values["listen-client-urls"],
+    listen_metrics = values["listen-metrics-urls"],
     tls = tls_flags.options(values, data_dir(values)),
     name = values.name,
     advertise = values["advertise-client-urls"],
@@ -131,7 +132,9 @@ local function run(given)
   local signals = assert(keywatch.signals { "INT", "TERM" })
   warn_of_settings(given)
   if server.certificates then log.info("TLS: %s", server.certificates:describe()) end
-  log.write("info", "ready to serve client requests on " .. table.concat(server:addresses(), ", "))
+  local urls, metrics_urls = server:addresses()
+  if metrics_urls[1] then log.info("ready to serve metrics and health on %s", table.concat(metrics_urls, ", ")) end
+  log.write("info", "ready to serve client requests on " .. table.concat(urls, ", "))
   local name = signals:wait()
   keywatch.spawn(end_at_second, signals)
   log.info("SIG%s: shutting down: no new connections are accepted, open ones have %d seconds to end", name, GRACE)

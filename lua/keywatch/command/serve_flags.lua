@@ -21,7 +21,7 @@ Listening
                                        unixs://PATH; with port 0 the kernel chooses the port
                                        (default: http://localhost:2379)
   --advertise-client-urls URL,...      URLs announced to clients (default: the listen URLs)
-
+  --listen-metrics-urls URL,...        further URLs, with only /metrics, /health, /livez and /readyz (default: none)
   --cors ORIGIN,...                    origins of web pages that may use the server over HTTP, such as
                                        https://admin.example, or * (default: none)
   --host-whitelist HOST,...            host names that HTTP requests without TLS may name, or * (default: those of the
@@ -91,7 +91,7 @@ local FLAGS = flags.by_kind {
     auto-compaction-mode auto-compaction-retention initial-cluster-token log-level metrics config-file
   ]],
   list = [[
-    listen-client-urls advertise-client-urls client-cert-allowed-hostname cipher-suites
+    listen-client-urls listen-metrics-urls advertise-client-urls client-cert-allowed-hostname cipher-suites
     initial-advertise-peer-urls cors host-whitelist
   ]],
   integer = "quota-backend-bytes",
@@ -115,8 +115,7 @@ local WITHOUT_EFFECT = flags.by_kind {
     proxy-read-timeout client-cert-file client-key-file peer-client-cert-file peer-client-key-file peer-cert-file
     peer-key-file peer-trusted-ca-file peer-cert-allowed-cn peer-cert-allowed-hostname peer-crl-file logger
     log-outputs log-rotation-config-json backend-batch-interval backend-batch-limit backend-bbolt-freelist-type
-    listen-metrics-urls experimental-corrupt-check-time
-    experimental-compaction-batch-limit
+    experimental-corrupt-check-time experimental-compaction-batch-limit
   ]],
   boolean = [[
     initial-election-tick-advance pre-vote strict-reconfig-check force-new-cluster
@@ -157,13 +156,15 @@ checks["metrics"] = function(text)
   return nil, (" must be basic or extensive, not '%s'"):format(text)
 end
 
-checks["listen-client-urls"] = function(urls)
+local function check_urls(urls)
   for _, text in ipairs(urls) do
     local _, why = url.parse(text)
     if why then return nil, (": %s %s"):format(text, why) end
   end
   return urls
 end
+
+checks["listen-client-urls"], checks["listen-metrics-urls"] = check_urls, check_urls
 
 checks["journal-segment-bytes"] = function(bytes)
   if bytes >= MIN_SEGMENT and bytes <= MAX_SEGMENT then return bytes end

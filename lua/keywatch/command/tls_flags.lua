@@ -17,13 +17,18 @@ local function is_secure(text)
   return address ~= nil and address.is_tls == true
 end
 
---- Returns the URLs that the server listens on with TLS, and those without.
+--- Returns the URLs for clients with TLS, followed by those for metrics with TLS; the URLs for clients without TLS; and
+-- the flag of the first URL with TLS.
 local function split(values)
   local secure, plain = {}, {}
   for _, text in ipairs(values["listen-client-urls"] or { DEFAULT_URL }) do
     table.insert(is_secure(text) and secure or plain, text)
   end
-  return secure, plain
+  local flag = secure[1] and "listen-client-urls" or "listen-metrics-urls"
+  for _, text in ipairs(values["listen-metrics-urls"] or {}) do
+    if is_secure(text) then secure[#secure + 1] = text end
+  end
+  return secure, plain, flag
 end
 
 --- True if there is a flag that gives the server a certificate.
@@ -86,10 +91,9 @@ function checks.pair(given, values)
 end
 
 function checks.secure_urls(given, values)
-  local secure = split(values)
+  local secure, _, flag = split(values)
   if secure[1] and not has_certificate(values) then
-    return ("%s: %s needs --cert-file and --key-file, or --auto-tls"):format(given:name_of "listen-client-urls",
-      secure[1])
+    return ("%s: %s needs --cert-file and --key-file, or --auto-tls"):format(given:name_of(flag), secure[1])
   end
 end
 
@@ -104,10 +108,10 @@ end
 
 --- Only keywatch.tls knows the names of cipher suites.
 function checks.suites(given, values)
-  local secure = split(values)
+  local secure, _, flag = split(values)
   if not secure[1] then return nil end
   local module, why = tls.load()
-  if not module then return ("%s: %s: %s"):format(given:name_of "listen-client-urls", secure[1], why) end
+  if not module then return ("%s: %s: %s"):format(given:name_of(flag), secure[1], why) end
   local ok, text = module.check { auto = true, cipher_suites = joined(values["cipher-suites"]),
     min_version = filled(values["tls-min-version"]), max_version = filled(values["tls-max-version"]) }
   if not ok then return given:name_of "cipher-suites" .. text:match("^option '[^']+'(.*)$") end

@@ -43,13 +43,20 @@ local function version()
   return 200, ('{"etcdserver":"%s","etcdcluster":"%s"}'):format(versions.server, versions.storage), JSON
 end
 
---- Adds the endpoints to the handlers of a server.
-local function mount(server)
-  routes.add(server.routes, "GET", "/health", health(server, {}))
-  routes.add(server.routes, "GET", "/livez", health(server, { "NOSPACE" }))
-  routes.add(server.routes, "GET", "/readyz", health(server, {}))
-  routes.add(server.routes, "GET", "/version", version)
-  routes.add(server.routes, "GET", "/metrics", function() return 200, metrics.text(server), METRICS end)
+--- Returns the handlers of the endpoints that the listeners of `listen_metrics` have, too, by path.
+local function monitoring(server)
+  return {
+    ["/health"] = health(server, {}),
+    ["/livez"] = health(server, { "NOSPACE" }),
+    ["/readyz"] = health(server, {}),
+    ["/metrics"] = function() return 200, metrics.text(server), METRICS end,
+  }
 end
 
-return { mount = mount }
+--- Adds the endpoints to the handlers of a server.
+local function mount(server)
+  for path, handler in pairs(monitoring(server)) do routes.add(server.routes, "GET", path, handler) end
+  routes.add(server.routes, "GET", "/version", version)
+end
+
+return { mount = mount, monitoring = monitoring }

@@ -28,7 +28,8 @@ local LISTS = { [URLS] = true, [ORIGINS] = true, [HOSTS] = true } -- kinds of op
 -- Every option, and its kind: see check.known.
 local OPTIONS = {
   store = { "a store", is_store }, thread = "boolean", open = "table",
-  listen = URLS, tls = "table", name = "string", advertise = URLS, peer_urls = URLS, cluster_token = "string",
+  listen = URLS, listen_metrics = URLS, tls = "table", name = "string", advertise = URLS, peer_urls = URLS,
+  cluster_token = "string",
   max_concurrent_streams = "amount", quota_connection_bytes = "amount",
   keepalive_min_time = "0 or more", keepalive_interval = "0 or more", keepalive_timeout = "0 or more",
   log_level = { "debug, info, warn, error, panic or fatal", log.is_level }, on_log = "function",
@@ -72,13 +73,13 @@ local function check_store(opts)
   if not ok then check.misuse("serve: %s", why) end -- the store is closed
 end
 
---- Returns the parsed addresses of a list of URLs.
-local function parse_urls(urls)
+--- Returns the parsed addresses of an option, and adds them to the list `all`.
+local function parse_urls(opts, name, all)
   local addresses = {}
-  for i, text in ipairs(urls) do
+  for i, text in ipairs(opts[name] or {}) do
     local address, why = url.parse(text)
-    if not address then check.misuse("serve: option 'listen': '%s' %s", text, why) end
-    addresses[i] = address
+    if not address then check.misuse("serve: option '%s': '%s' %s", name, text, why) end
+    addresses[i], all[#all + 1] = address, address
   end
   return addresses
 end
@@ -95,20 +96,22 @@ local function check_tls(given, addresses)
   local secure = first_secure(addresses)
   if given then
     tls.check_server(given, "serve")
-    if not secure then check.misuse("serve: option 'tls' needs an https:// or unixs: URL in 'listen'") end
+    if secure then return end
+    check.misuse("serve: option 'tls' needs an https:// or unixs: URL in 'listen' or 'listen_metrics'")
   elseif secure then
     check.misuse("serve: %s asks for TLS: give the option 'tls'", secure)
   end
 end
 
---- Returns the checked options, and the addresses on which to listen.
+--- Returns the checked options; the addresses of `listen`, those of `listen_metrics`, and all of them.
 local function read(opts)
   opts = read_fields(opts)
   check_store(opts)
   check_log(opts)
-  local addresses = parse_urls(opts.listen)
-  check_tls(opts.tls, addresses)
-  return opts, addresses
+  local all = {}
+  local addresses, monitoring = parse_urls(opts, "listen", all), parse_urls(opts, "listen_metrics", all)
+  check_tls(opts.tls, all)
+  return opts, addresses, monitoring, all
 end
 
 return { read = read }

@@ -17,6 +17,7 @@ local listening = require "keywatch.server.listening"
 local log = require "keywatch.support.log"
 local metrics = require "keywatch.server.metrics"
 local methods = require "keywatch.server.methods"
+local monitor = require "keywatch.server.monitor"
 local notes = require "keywatch.server.notes"
 local options = require "keywatch.server.options"
 local origin = require "keywatch.server.origin"
@@ -35,9 +36,9 @@ function server_mt:__tostring()
   return ("keywatch.server<%s>"):format(self.is_closed and "closed" or table.concat(self:addresses(), ","))
 end
 
---- Returns the URLs that the server listens on, with the ports that the kernel chose.
+--- Returns the URLs that the server listens on, with the ports that the kernel chose; and those of `listen_metrics`.
 function server_methods:addresses()
-  return listening.urls(self.listeners)
+  return listening.urls(self.listeners), self.monitor and self.monitor:addresses() or {}
 end
 
 local function stop_listening(server)
@@ -51,6 +52,7 @@ function server_methods:close()
   local d = driver.get()
   self.is_closed = true
   if self.compactor then self.compactor:close() end
+  if self.monitor then self.monitor:close() end
   if self.certificates then self.certificates:close() end
   stop_listening(self)
   d.release(self.object)
@@ -159,6 +161,7 @@ local function new(opts, ids, object, parts)
     snapshots = {},  -- events by snapshot that is being written: set once it is written
     dispatcher = nil,
     compactor = nil,
+    monitor = nil,   -- the listeners of `listen_metrics`
     log = parts.log,
     has_notes = false, -- the core takes all notes, for the debug log
     rejections = nil,  -- the limit for log lines about rejected connections, see notes.lua
@@ -177,6 +180,15 @@ local function new(opts, ids, object, parts)
     gone = nil, -- an event for shutdown: set once no connection is left
     is_closed = false,
   }, server_mt)
+end
+
+--- Opens the listeners of `listen_metrics`. Returns true; or nil and an error.
+local function open_monitor(server, addresses)
+  if not addresses[1] then return true end
+  local err
+  server.monitor, err = monitor.open(addresses, server.certificates and server.certificates.context,
+    endpoints.monitoring(server), server.origins, server.log)
+  return server.monitor and true, err
 end
 
 --- Starts the work of a server. If this raises, the caller must close the server.
@@ -214,19 +226,24 @@ end
 --- Serves a store. The server listens when this returns. It answers while the loop turns; with `thread`, a thread turns
 -- its own loop. Returns the server, or nil and an error.
 local function serve(opts)
-  local addresses
-  opts, addresses = options.read(opts)
+  local addresses, monitoring, all
+  opts, addresses, monitoring, all = options.read(opts)
   driver.get().check_serve(opts.thread)
   if opts.thread then return require("keywatch.server.thread").start(opts) end
   local parts = { log = log.new(opts.log_level, opts.on_log) }
   if opts.tls then
-    local made, why = certificates.open(opts.tls, addresses, opts.advertise, parts.log)
+    local made, why = certificates.open(opts.tls, all, opts.advertise, parts.log)
     if not made then return nil, why end
     parts.certificates = made
   end
   local server, err = open(opts, addresses, parts)
   if not server and parts.certificates then parts.certificates:close() end
-  return check.results(server, err)
+  if not server then return check.results(nil, err) end
+  local ok, raised, why = pcall(open_monitor, server, monitoring)
+  if ok and raised then return server end
+  server:close()
+  if not ok then error(raised, 0) end
+  return check.results(nil, why)
 end
 
 -- }======

@@ -86,12 +86,10 @@ local function join(server)
   return outcome(server)
 end
 
---- Returns the URLs that the server listens on; none once the thread has ended.
+--- Returns the URLs that the server listens on, and those of `listen_metrics`; none once the thread has ended.
 function server_methods:addresses()
-  local list = {}
-  if has_ended(self) then return list end
-  for i, address in ipairs(self.urls) do list[i] = address end
-  return list
+  if has_ended(self) then return {}, {} end
+  return check.copy(self.urls), check.copy(self.metrics_urls)
 end
 
 --- Closes every connection, and ends the thread. Does nothing in a child process, which does not have the thread.
@@ -173,6 +171,7 @@ local function start(opts)
     return setmetatable({
       thread = thread,
       urls = report.addresses,
+      metrics_urls = report.metrics_addresses,
       failure = nil, -- the error with which the thread has ended
       is_closed = false,
     }, server_mt)

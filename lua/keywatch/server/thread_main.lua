@@ -78,7 +78,8 @@ local function serve(thread, opts)
     thread:report(server)
     return
   end
-  thread:report(literal.write { addresses = server:addresses() })
+  local addresses, metrics_addresses = server:addresses()
+  thread:report(literal.write { addresses = addresses, metrics_addresses = metrics_addresses })
   local grace = wait_until_asked(thread, server)
   if grace >= 0 then server:shutdown(grace) end
   store:close()
