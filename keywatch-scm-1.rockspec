@@ -356,6 +356,7 @@ build = {
         "csrc/bind/lua_feed_state.c",
         "csrc/bind/lua_json.c",
         "csrc/bind/lua_json_encode.c",
+        "csrc/bind/lua_json_items.c",
         "csrc/bind/lua_lease.c",
         "csrc/bind/lua_list.c",
         "csrc/bind/lua_maintenance.c",

@@ -303,7 +303,8 @@ static void push_mark(lua_State *L, const char *title) {
 
 void kw_bind_add_json(lua_State *L) {
   static const luaL_Reg functions[] = {{"json_decode", l_decode},
-                                       {"json_encode", kw_bind_json_encode}};
+                                       {"json_encode", kw_bind_json_encode},
+                                       {"json_items", kw_bind_json_items}};
   kw_bind_add_scratch(L);
   push_mark(L, "keywatch.json.array");
   push_mark(L, "keywatch.json.order");

@@ -18,7 +18,7 @@
 #include "base/common.h"
 #include "face/compat.h"
 
-/* Adds to the module on top of the stack: json_decode, json_encode, json_array and json_null. */
+/* Adds to the module on top of the stack: json_decode, json_encode, json_items, json_array and json_null. */
 void kw_bind_add_json(lua_State *L);
 
 #endif

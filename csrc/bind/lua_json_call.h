@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_json_call: what json_decode and json_encode have in common. For lua_json.c and lua_json_encode.c alone.
+ * lua_json_call: what the functions for JSON have in common. For the files of lua_json alone.
  */
 #ifndef KW_BIND_LUA_JSON_CALL_H
 #define KW_BIND_LUA_JSON_CALL_H
@@ -31,5 +31,10 @@ void kw_bind_json_check_limits(lua_State *L, const char *what, int64_t depth, in
 
 /* json_encode(value, options): the text, or nil and an error. */
 int kw_bind_json_encode(lua_State *L);
+
+/* json_items(text, index): the items of the object or array at an index, as a list of indexes: for each item, those of
+ * its first byte, after its name, of its value and after its value; and at last that of the closing bracket. An
+ * element of an array has an empty name. Returns nothing if the object or array is incomplete. */
+int kw_bind_json_items(lua_State *L);
 
 #endif

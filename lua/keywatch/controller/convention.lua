@@ -14,6 +14,7 @@
 -- An object with malformed fields is not changed: the error is "malformed".
 
 local check = require "keywatch.support.check"
+local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local json = require "keywatch.support.json_text"
@@ -69,7 +70,7 @@ end
 
 --- Returns the items of a list of strings, and the strings; or nil if an element is no string.
 local function strings_of(text, member)
-  local items, strings = json.items_of(text, member.value, 2), {}
+  local items, strings = json.items_of(text, member.value), {}
   for i, item in ipairs(items) do
     strings[i] = json.string_of(text, item)
     if not strings[i] then return nil end
@@ -86,7 +87,7 @@ local function read(text)
   local metadata, _, first = member_of(text, items, "metadata")
   if not metadata then return self end
   if first ~= "{" then return nil, "its 'metadata' is no object" end
-  self.metadata = json.items_of(text, metadata.value, 1)
+  self.metadata = json.items_of(text, metadata.value)
   local _, mark = member_of(text, self.metadata, "deleting")
   if mark ~= nil and mark ~= "true" and mark ~= "false" then return nil, "its 'metadata.deleting' is no boolean" end
   self.is_deleting = mark == "true"
@@ -121,7 +122,7 @@ end
 
 --- Returns the text of an object with another finalizer.
 local function with_finalizer(self, name)
-  local quoted = json.quote(name)
+  local quoted = core.json_encode(name)
   if self.list then return json.append(self.text, self.list, quoted) end
   return set(self, "finalizers", "[" .. quoted .. "]")
 end
@@ -151,7 +152,7 @@ end
 local function check_name(fn, name)
   check.argument(type(name) == "string", 3, fn, "string", name)
   if name == "" then check.misuse("%s: the name of the finalizer is empty", fn) end
-  if not json.quote(name) then check.misuse("%s: the name of the finalizer is not UTF-8", fn) end
+  if not core.json_encode(name) then check.misuse("%s: the name of the finalizer is not UTF-8", fn) end
 end
 
 --- Returns the error of a malformed object.
