@@ -307,7 +307,9 @@ enum { LUA_RECEIVE = 1, LUA_SEND = 2, LUA_FINISH = 4, LUA_PROCEED = 8 };
 
 static void receive(world *w, uint64_t id) {
   kw_blob *message;
-  while (kw_call_receive(w->server, id, &message) == KW_RECEIVED_MESSAGE) kw_blob_release(message);
+  bool gathers = id % 2 == 0;
+  while (kw_call_receive(w->server, id, gathers, &message) == KW_RECEIVED_MESSAGE)
+    kw_blob_release(message);
 }
 
 /* Lua may do anything with any call, in any order. */

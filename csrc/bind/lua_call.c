@@ -128,9 +128,11 @@ static int l_info(lua_State *L) {
 
 static int l_receive(lua_State *L) {
   uint64_t id = check_id(L);
+  bool gathers = lua_toboolean(L, 3);
   kw_blob **holder = kw_bind_new_holder(L);
   kw_server *server = server_of(L);
-  kw_received received = server == NULL ? KW_RECEIVED_NOTHING : kw_call_receive(server, id, holder);
+  kw_received received =
+      server == NULL ? KW_RECEIVED_NOTHING : kw_call_receive(server, id, gathers, holder);
   switch (received) {
     case KW_RECEIVED_MESSAGE: kw_bind_push_held(L, holder); return 1;
     case KW_RECEIVED_NOTHING: return 0;

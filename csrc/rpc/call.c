@@ -21,7 +21,7 @@ void kw_call_announce(kw_server *server, kw_call *c, unsigned news) {
 /* The messages are charged to the account, too. */
 void kw_call_detach(kw_call *c, int status) {
   kw_message_queue_clear(&c->messages);
-  kw_account_credit(c->account, CALL_BYTES + c->metadata->len);
+  kw_account_credit(c->account, CALL_BYTES + c->metadata->len + c->gathered);
   kw_blob_release(c->metadata);
   c->metadata = NULL;
   c->account = c->messages.account = NULL;
@@ -316,13 +316,18 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info) {
   return true;
 }
 
-kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **bytes) {
+kw_received kw_call_receive(kw_server *server, uint64_t id, bool gathers, kw_blob **bytes) {
   kw_call *c = find(server, id);
   if (c == NULL) return KW_RECEIVED_NOTHING;
   if (kw_message_queue_is_empty(&c->messages))
     return c->input_has_ended ? KW_RECEIVED_ALL : KW_RECEIVED_NOTHING;
   *bytes = kw_message_queue_take(&c->messages);
-  if (c->account != NULL && c->messages.charge < KW_CALL_BYTES) c->carrier->resume(server, c);
+  if (c->account == NULL) return KW_RECEIVED_MESSAGE;
+  if (gathers) {
+    c->gathered += (*bytes)->len;
+    kw_account_charge(c->account, (*bytes)->len);
+  }
+  if (c->messages.charge < KW_CALL_BYTES) c->carrier->resume(server, c);
   return KW_RECEIVED_MESSAGE;
 }
 

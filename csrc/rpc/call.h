@@ -74,8 +74,10 @@ bool kw_call_has_news(const kw_server *server);
  * call is gone. */
 bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info);
 
-/* Takes the next message. The caller owns the reference in *message, which is set only with KW_RECEIVED_MESSAGE. */
-kw_received kw_call_receive(kw_server *server, uint64_t id, kw_blob **message);
+/* Takes the next message. The caller owns the reference in *message, which is set only with KW_RECEIVED_MESSAGE. With
+ * `gathers`, since the caller waits for more and keeps the bytes, they are charged to the connection until the call
+ * ends. */
+kw_received kw_call_receive(kw_server *server, uint64_t id, bool gathers, kw_blob **message);
 
 /* Sends a message. *has_room becomes true if another one may follow at once; otherwise it becomes false, and news of
  * room or of the end follow. For a call that is gone, finished or intercepted, nothing is sent, and *has_room becomes

@@ -30,6 +30,7 @@ struct kw_call {
   kw_account *account;       /* of the connection; NULL: the stream or the exchange is closed */
   kw_blob *metadata;         /* as in kw_call_info; NULL with the account */
   kw_message_queue messages; /* that Lua has not received yet */
+  size_t gathered;           /* bytes that Lua has received and keeps; charged, too */
   unsigned news;             /* KW_CALL_NEWS_ bits that Lua has not taken */
   int status;                /* of the end */
   bool is_intercepted;

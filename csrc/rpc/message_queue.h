@@ -13,11 +13,13 @@
 #include "base/link.h"
 #include "base/mem.h"
 
-#define KW_MESSAGE_BYTES 64 /* charge of a message, besides its bytes */
+#define KW_MESSAGE_BYTES 64    /* charge of a message, besides its bytes */
+#define KW_MESSAGE_JOINED 4096 /* bytes of a message that kw_message_queue_join fills */
 
 typedef struct kw_queued_message {
   kw_link link;
   kw_blob *bytes;
+  size_t room; /* for more bytes, behind those of the blob */
 } kw_queued_message;
 
 typedef struct kw_message_queue {
@@ -46,13 +48,18 @@ static inline size_t kw_message_queue_cost(size_t len) {
  * false if memory is short. */
 bool kw_message_queue_add(kw_message_queue *queue, kw_slice message);
 
+/* Does the same for a part of a body: after the first message, short parts are joined, so that the cost does not depend
+ * on how the sender has split the body. */
+bool kw_message_queue_join(kw_message_queue *queue, kw_slice part);
+
 /* Takes the oldest message. The caller owns the reference. The queue must not be empty. */
 static inline kw_blob *kw_message_queue_take(kw_message_queue *queue) {
   kw_queued_message *first = KW_CONTAINER_OF(queue->messages.next, kw_queued_message, link);
   kw_blob *bytes = first->bytes;
+  size_t cost = kw_message_queue_cost(bytes->len + first->room);
   kw_link_remove(&first->link);
-  queue->charge -= kw_message_queue_cost(bytes->len);
-  kw_account_credit(queue->account, kw_message_queue_cost(bytes->len));
+  queue->charge -= cost;
+  kw_account_credit(queue->account, cost);
   kw_free(first);
   return bytes;
 }

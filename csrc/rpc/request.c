@@ -53,9 +53,14 @@ bool kw_request_answer(kw_server *server, uint64_t id, const kw_http_answer *ans
 
 /* {====== Hooks ====== */
 
-static void refuse(kw_exchange *exchange, int status) {
-  if (kw_exchange_answer(exchange, &(kw_http_answer){.status = status}))
+/* Refuses a request since memory is short. */
+static void refuse(kw_server *server, kw_exchange *exchange) {
+  server->counters.over_memory++;
+  if (kw_exchange_answer(exchange, &(kw_http_answer){.status = HTTP_UNAVAILABLE})) {
     kw_exchange_end(exchange, NULL, 0);
+  } else {
+    kw_exchange_abort(exchange);
+  }
 }
 
 static kw_blob *metadata_of(const kw_peer *peer, const kw_http_request *request) {
@@ -78,7 +83,7 @@ static void on_request(kw_exchange *exchange, const kw_http_request *request, vo
   if (kw_account_ask(account, 0))
     c = kw_call_new(server, peer, account, metadata_of(peer, request));
   if (c == NULL) {
-    refuse(exchange, HTTP_UNAVAILABLE);
+    refuse(server, exchange);
     return;
   }
   c->carrier = &exchange_carrier;
@@ -95,8 +100,8 @@ static void on_body(kw_exchange *exchange, kw_slice bytes, void *ctx) {
   if (c == NULL) return;
   peer->last_progress = peer->server->now;
   if (!kw_account_ask(c->account, kw_message_queue_cost(bytes.len)) ||
-      !kw_message_queue_add(&c->messages, bytes)) {
-    kw_exchange_abort(exchange);
+      !kw_message_queue_join(&c->messages, bytes)) {
+    refuse(peer->server, exchange);
     return;
   }
   if (c->messages.charge >= KW_CALL_BYTES) kw_exchange_pause(exchange);

@@ -6,8 +6,11 @@ package.loaded.luv = uv -- luv's loop turns the servers; each spec file has modu
 local keywatch = require "keywatch"
 
 local core = require "keywatch.core"
+local frame = require "spec.support.frame"
+local h2 = require "spec.support.h2"
 local http = require "spec.support.http"
 local process = require "spec.support.process"
+local raw = require "spec.support.raw"
 
 local MIB = 1024 * 1024
 local unpack = table.unpack or unpack -- luacheck: ignore
@@ -205,6 +208,28 @@ describe("HTTP/1.1 of a server", function()
     assert.equal("none", ask("POST", "/none", nil, ("x"):rep(1000)).body)
   end)
 
+  it("counts the bodies that handlers wait for as memory of their connections", function()
+    server:close()
+    serve { quota_connection_bytes = 2 * MIB }
+    server:handle("POST", "/whole", function(request) return tostring(#request:body()) end)
+    local part, statuses, all = ("x"):rep(MIB / 32), {}, {}
+    for i = 1, 6 do
+      all[i] = connect()
+      all[i]:say(("POST /whole HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"):format(MIB))
+    end
+    for _ = 1, 32 do
+      for i = 1, 6 do all[i]:say(part) end
+      for _ = 1, 8 do uv.run("nowait") end -- so that the handlers take what has arrived
+    end
+    for i = 1, 6 do
+      local answer = all[i]:wait()
+      local status = answer and answer.status or "closed"
+      statuses[status] = (statuses[status] or 0) + 1
+    end
+    assert.is_true(statuses[503] >= 3, statuses[503])
+    assert.equal(tostring(MIB), ask("POST", "/whole", nil, ("x"):rep(MIB)).body)
+  end)
+
   it("reads a body in chunks, and trailers", function()
     server:handle("POST", "/", function(request) return request:body() end)
     local one = connect()
@@ -247,6 +272,32 @@ describe("HTTP/1.1 of a server", function()
     for _ = 1, 3 do
       assert.equal("20", assert(one:wait()).body)
       assert.equal("1", assert(one:wait()).body)
+    end
+  end)
+
+  it("knows HTTP/1.1 and gRPC apart, wherever the first bytes are split", function()
+    local get = "POST /version HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n"
+    local function say(one, bytes, place)
+      one.socket:nodelay(true)
+      one:say(bytes:sub(1, place))
+      for _ = 1, 4 do uv.run("nowait") end
+      one:say(bytes:sub(place + 1))
+    end
+    for place = 0, #get do
+      local one = connect()
+      say(one, get, place)
+      assert.equal(405, assert(one:wait()).status)
+    end
+    local hello = raw.PREFACE .. raw.settings {} .. raw.request(1, raw.RANGE, frame.range("none"))
+    for place = 0, #hello do
+      local one = raw.connect(port, { is_silent = true, text = true }) -- acknowledges no settings in between
+      say({ socket = one.handle, say = function(_, bytes) one:send(bytes) end }, hello, place)
+      one:await(function()
+        for _, got in ipairs((h2.frames(one.rest))) do
+          if got.id == 1 and got.flags % 2 == raw.END_STREAM then return true end
+        end
+      end, "the answer")
+      one:close()
     end
   end)
 

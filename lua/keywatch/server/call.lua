@@ -103,11 +103,12 @@ local function check_interest(call)
   if call.has_ended then error(core.new_error("cancelled"), 0) end
 end
 
---- Waits for the next message of the client. Returns its bytes; nil after the last message.
-local function take(call)
+--- Waits for the next message of the client. Returns its bytes; nil after the last message. With `gathers` the bytes
+-- count as memory of the connection until the call ends.
+local function take(call, gathers)
   while true do
     check_interest(call)
-    local bytes = call.server.object:receive(call.id)
+    local bytes = call.server.object:receive(call.id, gathers)
     if bytes ~= nil then return bytes or nil end
     call.arrived:wait()
   end

@@ -64,10 +64,12 @@ function request_methods:read()
   return call.take(self)
 end
 
+local function gather(self) return call.take(self, true) end
+
 --- Waits for the whole body, and returns it. Raises an error of HTTP status 413 if it has more than `max` bytes.
 function request_methods:body(max)
   local parts, left = {}, max or MAX_BODY
-  for part in self.read, self do
+  for part in gather, self do
     left = left - #part
     if left < 0 then error({ http_status = 413, message = "the body is too large" }, 0) end
     parts[#parts + 1] = part
