@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * date: the time as the field `date` has it (RFC 9110 §5.6.7): Sun, 06 Nov 1994 08:49:37 GMT.
+ * date: writes a time in the format of the field `date` (RFC 9110 §5.6.7): Sun, 06 Nov 1994 08:49:37 GMT.
  */
 #ifndef KW_HTTP_DATE_H
 #define KW_HTTP_DATE_H

@@ -5,14 +5,14 @@
  *   server   on_request -> on_body* -> on_end          answer -> write* -> end
  *   client   write* -> end                             on_answer -> on_body* -> on_end
  *
- * on_close is always the last call for an exchange, which is not valid after it. A server answers when it likes, also
+ * on_close is always the last hook of an exchange, which is not valid after it. A server may answer at any time, also
  * before the body of the request has arrived; after its `end` no more of the request is delivered.
  *
  * After an answer with status 101 the exchange carries bytes of another protocol both ways: on_body and `write` have
  * them, on_end is the end of the peer's bytes, and `end` the end of ours and of the connection.
  *
- * The functions below call no hook: a hook that is due is called from the functions of the carrier, see
- * http/connection.h. They may be called inside of hooks and outside.
+ * The functions below call no hook except `date`, and may be called inside and outside of hooks. The functions of the
+ * carrier call the hooks, see http/connection.h.
  */
 #ifndef KW_HTTP_EXCHANGE_H
 #define KW_HTTP_EXCHANGE_H
@@ -66,8 +66,8 @@ typedef struct kw_exchange_hooks {
   /* Server: the client has closed its side, and waits for the answer or is gone. The owner may abort the exchange.
    * NULL: the answer is sent. */
   void (*on_gone)(kw_exchange *exchange, void *ctx);
-  /* The exchange has ended. `why`: it has failed, for this reason; NULL: both messages are complete, or that of a
-   * client is not needed any more. */
+  /* The exchange has ended. `why`: it has failed, for this reason; NULL: the answer is complete. The request may be
+   * incomplete then: the rest is dropped, or not sent. */
   void (*on_close)(kw_exchange *exchange, const char *why, void *ctx);
   /* Server: true if the connection has used up its turn. The next request then waits for the next step, which is due at
    * once. NULL: turns are unlimited. */
@@ -76,8 +76,8 @@ typedef struct kw_exchange_hooks {
   kw_slice (*date)(void *ctx);
 } kw_exchange_hooks;
 
-/* What carries an exchange: a connection of HTTP/1.1 or a stream of HTTP/2. The functions are those below. `blob` is
- * NULL if the bytes have to be copied. */
+/* The carrier of an exchange: a connection of HTTP/1.1 or a stream of HTTP/2. The functions are those below. `blob` has
+ * the bytes; NULL: they are copied. */
 typedef struct kw_exchange_carrier {
   bool (*answer)(kw_exchange *exchange, const kw_http_answer *answer);
   bool (*write)(kw_exchange *exchange, kw_blob *blob, kw_slice bytes);
@@ -89,13 +89,14 @@ typedef struct kw_exchange_carrier {
 
 struct kw_exchange {
   const kw_exchange_carrier *carrier;
-  void *owner;        /* for the owner; NULL at first for a server */
-  uint64_t max_body;  /* bytes of the body that is received: status 413, or an error of a client */
+  void *owner;        /* for the owner; at a server NULL until the owner sets it */
+  uint64_t max_body;  /* limit of the received body: a longer one gets 413, or fails at a client */
   bool is_unanswered; /* client: no byte of an answer has arrived */
 };
 
-/* Server: sends the head of an answer, or an interim answer. Returns false, with nothing sent, if a field or the status
- * is not valid, or if an answer was sent before. If memory is short it returns false, too, and the exchange fails. */
+/* Server: sends the head of an answer, or an interim answer, which HTTP/1.0 does not get. Returns false, with nothing
+ * sent, if a field or the status is not valid, if an answer was sent before, or if the connection has ended; also if
+ * memory is short: the exchange fails then. */
 static inline bool kw_exchange_answer(kw_exchange *exchange, const kw_http_answer *answer) {
   return exchange->carrier->answer(exchange, answer);
 }
@@ -119,22 +120,22 @@ static inline bool kw_exchange_end(kw_exchange *exchange, const kw_http_field *t
   return exchange->carrier->end(exchange, trailers, n);
 }
 
-/* Pauses the delivery of the body, so that the peer is not read. */
+/* Pauses the delivery of the body. The peer is then not read. */
 static inline void kw_exchange_pause(kw_exchange *exchange) {
   exchange->carrier->pause(exchange, true);
 }
 
-/* Resumes the delivery, by the next function of the carrier. */
+/* Resumes the delivery of the body, which the next function of the carrier does. */
 static inline void kw_exchange_resume(kw_exchange *exchange) {
   exchange->carrier->pause(exchange, false);
 }
 
-/* Gives the exchange up. What was sent of a message stays incomplete. */
+/* Aborts the exchange: a message that was not sent completely stays incomplete. */
 static inline void kw_exchange_abort(kw_exchange *exchange) {
   exchange->carrier->abort(exchange);
 }
 
-/* False if enough bytes wait for the peer: the owner should write no more before on_room. */
+/* False if the output is full: the owner should write no more before on_room. */
 static inline bool kw_exchange_has_room(const kw_exchange *exchange) {
   return exchange->carrier->has_room(exchange);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * first_bytes: tells from the first bytes of a connection which protocol the client speaks.
+ * first_bytes: recognizes the protocol of a client by the first bytes of its connection.
  *
  *   PRI * HTTP/2.0 CR LF CR LF SM CR LF CR LF    HTTP/2: all 24 bytes
  *   0x16 0x03                                    TLS: the record of a ClientHello
  *   a token of at most 32 bytes and a space      HTTP/1.x: the method of a request
  *
- * Everything else is foreign. The first bytes of POST, PUT, PATCH and PROPFIND are also those of HTTP/2, or nearly.
+ * Everything else is foreign. Methods such as PUT and PROPFIND begin like HTTP/2, with P or PR.
  */
 #ifndef KW_HTTP_FIRST_BYTES_H
 #define KW_HTTP_FIRST_BYTES_H

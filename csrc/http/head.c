@@ -197,9 +197,9 @@ static kw_refusal parse_version(kw_slice text, kw_head *head) {
   static const char http[] = "HTTP/";
   size_t n = sizeof http - 1;
   if (text.len != n + 3 || memcmp(text.data, http, n) != 0 || text.data[n + 1] != '.')
-    return refuse(400, "it is not HTTP");
+    return refuse(400, "the message is not HTTP");
   if (text.data[n] != '1' || (text.data[n + 2] != '0' && text.data[n + 2] != '1'))
-    return refuse(505, "it is neither HTTP/1.1 nor HTTP/1.0");
+    return refuse(505, "the version is neither HTTP/1.1 nor HTTP/1.0");
   head->minor = text.data[n + 2] - '0';
   return fine;
 }

@@ -6,9 +6,9 @@
  *   Host: localhost CR LF         kw_head_parse_request and kw_head_parse_answer take the whole head apart
  *   CR LF
  *
- * Whatever two readers could understand in different ways is refused, since requests are smuggled with it: lines that
- * end without CR, folded lines, space before a colon, control bytes, several lengths, a length beside a
- * transfer-encoding, any other transfer-encoding than chunked, a length with a sign or leading zeros.
+ * A head is refused if two readers could understand it in different ways, since that allows request smuggling: lines
+ * that end without CR, folded lines, space before a colon, control bytes, several lengths, both a length and a
+ * transfer-encoding, any transfer-encoding except chunked, a length with a sign or leading zeros.
  */
 #ifndef KW_HTTP_HEAD_H
 #define KW_HTTP_HEAD_H
@@ -23,15 +23,15 @@ typedef struct kw_refusal {
   const char *text;
 } kw_refusal;
 
-/* A search for the end of a head. All zero: it begins. With line_number 1 it is the search for the end of trailers. */
+/* A search for the end of a head. It begins as all 0; for the end of trailers with line_number 1. */
 typedef struct kw_head_search {
-  size_t at;            /* the bytes before were searched */
-  size_t line;          /* begin of the line at `at` */
+  size_t at;            /* all bytes before were searched */
+  size_t line;          /* start of the line at `at` */
   unsigned line_number; /* 0: the first line, then one for each field */
 } kw_head_search;
 
 /* Continues a search in `bytes`, all that were received since the head began. Sets *len to the length of the head, or
- * to 0: it is not complete. The first line may have max_line bytes, and all max_head. */
+ * to 0: it is not complete. The first line may have max_line bytes, and the head max_head. */
 kw_refusal kw_head_find(kw_head_search *search, kw_slice bytes, size_t max_line, size_t max_head,
                         size_t *len);
 
@@ -53,7 +53,7 @@ typedef struct kw_head {
 kw_refusal kw_head_parse_request(kw_slice bytes, kw_head *head);
 kw_refusal kw_head_parse_answer(kw_slice bytes, kw_head *head);
 
-/* True if the owner of an exchange may not send a field of this name: the engine does, or decides what it means. */
+/* True if the owner of an exchange must not send a field of this name, because the engine sets or interprets it. */
 bool kw_head_is_reserved(kw_slice name);
 
 /* Parses the fields after a chunked body, up to the empty line. */

@@ -129,7 +129,7 @@ static void begin_request(kw_http *http, kw_head *head) {
 
 static void begin_interim(kw_http *http, const kw_http_answer *answer) {
   if (++http->n_interim > KW_HTTP_INTERIM) {
-    kw_send_refusal(http, (kw_refusal){400, "there is no end of interim answers"});
+    kw_send_refusal(http, (kw_refusal){400, "there are too many interim answers"});
     return;
   }
   http->search = (kw_head_search){0};

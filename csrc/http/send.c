@@ -150,10 +150,10 @@ static void pause(kw_exchange *exchange, bool is_paused) {
   http->is_paused = is_paused && http->is_open;
 }
 
-static void give_up(kw_exchange *exchange) {
+static void abort_exchange(kw_exchange *exchange) {
   kw_http *http = kw_http_of(exchange);
   if (!http->is_open || http->is_over) return;
-  kw_http_note_why(http, "the exchange was given up");
+  kw_http_note_why(http, "the exchange was aborted");
   kw_http_finish(http);
 }
 
@@ -161,8 +161,8 @@ static bool has_room(const kw_exchange *exchange) {
   return !kw_http_is_full(kw_http_of(exchange));
 }
 
-const kw_exchange_carrier kw_http_carrier = {send_answer, send_body, send_end,
-                                             pause,       give_up,   has_room};
+const kw_exchange_carrier kw_http_carrier = {send_answer, send_body,      send_end,
+                                             pause,       abort_exchange, has_room};
 
 /* }====== */
 

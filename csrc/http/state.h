@@ -5,8 +5,8 @@
  *   connection.c   life of a connection            receive.c   messages that arrive
  *   timers.c       everything that has a time      send.c      messages that are sent: the carrier of exchanges
  *
- * Hooks are called by kw_receive, kw_http_wrote and kw_http_settle alone. Functions of exchanges only change the state,
- * and kw_receive acts on that.
+ * Only kw_receive, kw_http_wrote and kw_http_settle call hooks, except `date`. Functions of exchanges change the state
+ * and the output, and kw_receive acts on that.
  */
 #ifndef KW_HTTP_STATE_H
 #define KW_HTTP_STATE_H
@@ -41,14 +41,15 @@ struct kw_http {
   const kw_exchange_hooks *hooks;
   void *ctx;
   kw_account account;
-  uint32_t n_exchanges; /* that are complete */
+  uint32_t n_exchanges; /* exchanges that have ended */
 
   /* Input */
   kw_http_in in;
-  uint8_t *input; /* bytes that wait, or of a head that is not complete; NULL: none */
+  uint8_t
+      *input; /* queued bytes: an incomplete head, or bytes that cannot be used yet; NULL: none */
   size_t n_input;
   size_t cap_input;
-  kw_head_search search; /* for the end of a head or of trailers, in the bytes that wait */
+  kw_head_search search; /* for the end of a head or of trailers */
   kw_body body;
   uint64_t n_body;    /* bytes of the body that have arrived */
   uint64_t n_dropped; /* bytes that were dropped after the end of an answer, or of the connection */
@@ -56,16 +57,16 @@ struct kw_http {
   /* Output */
   kw_http_sends sends;
   kw_chain out;
-  int64_t left; /* bytes that are missing of the body that we send; -1: unknown */
+  int64_t left; /* bytes that are missing of the sent body; -1: unknown */
 
-  /* The exchange. They are false while there is none. */
+  /* The exchange. These are false while there is none, except expects. */
   bool is_open;      /* on_close was not called */
   bool is_head;      /* the method is HEAD */
   bool is_old;       /* the request is one of HTTP/1.0 */
   bool is_paused;    /* the owner wants no bytes of the body */
   bool expects;      /* a server's client waits for status 100 */
   bool may_upgrade;  /* the request offers other protocols */
-  bool is_dropped;   /* the answer has no body: what the owner writes is dropped */
+  bool is_dropped;   /* the answer has no body: bytes that the owner writes are dropped */
   bool is_chunked;   /* we send chunks */
   bool wants_room;   /* on_room is due */
   bool knows_gone;   /* on_gone was called */
@@ -76,19 +77,20 @@ struct kw_http {
   bool has_skipped_line; /* the empty line before a request */
   bool has_eof;          /* the peer has closed its side */
   bool is_receiving;     /* kw_receive is running */
-  bool is_turn_over;     /* the next kw_http_step begins another turn */
+  bool is_turn_over;     /* no more requests before the next kw_http_step */
   bool is_draining;
   bool is_over;      /* no more exchanges; `out` is all that will be sent */
   bool is_lingering; /* reads and drops, after a refusal */
   char why[KW_HTTP_WHY];
 
-  /* Times in milliseconds; KW_HTTP_NEVER: it has not happened */
+  /* Times in milliseconds */
   int64_t now;
-  int64_t idle_since;    /* begin of the connection, end of the last exchange */
-  int64_t head_since;    /* the first byte of the head arrived */
-  int64_t last_received; /* or the body was resumed; KW_HTTP_NEVER: since the last kw_receive */
-  int64_t last_wrote;    /* progress of the output, or its begin; the same */
-  int64_t end_deadline;  /* of a drain, or of lingering */
+  int64_t idle_since; /* start of the connection, or end of the last exchange or of its output */
+  int64_t head_since; /* first byte of the head; KW_HTTP_NEVER: none has arrived */
+  int64_t
+      last_received;  /* last bytes, or resumption of the body; KW_HTTP_NEVER: kw_receive sets it */
+  int64_t last_wrote; /* last progress of the output, or its start; KW_HTTP_NEVER: the same */
+  int64_t end_deadline; /* of a drain, or of lingering */
 };
 
 static inline kw_http *kw_http_of(const kw_exchange *exchange) {
@@ -108,11 +110,11 @@ void kw_http_note_why(kw_http *http, const char *format, ...) __attribute__((for
 /* Ends the connection for lack of memory. Calls no hook. */
 void kw_http_end_without_memory(kw_http *http);
 
-/* Ends the connection after its last exchange, in order. Calls no hook. */
+/* Marks the connection as ended. The output is still written. Calls no hook. */
 void kw_http_finish(kw_http *http);
 
-/* Does what kw_http_finish does, but lets a peer that may still be sending read the output first: a socket that is
- * closed with unread input loses what was sent. */
+/* Does what kw_http_finish does, and lets a peer that may still be sending read the output first: a socket that is
+ * closed with unread input loses its unsent output. */
 void kw_http_linger(kw_http *http);
 
 /* Begins to wait for the next exchange. */
@@ -121,14 +123,15 @@ void kw_http_reset(kw_http *http);
 /* Calls on_close for the exchange. */
 void kw_http_close_exchange(kw_http *http, const char *why);
 
-/* Does what is left if the connection has ended: calls on_close, and frees the input. */
+/* If the connection has ended: calls on_close for its exchange, and frees the input. */
 void kw_http_settle(kw_http *http);
 
 /* }====== */
 
 /* {====== receive.c ====== */
 
-/* Takes these bytes, after those that wait, as far as possible. Then settles. */
+/* Processes the queued input and then these bytes, as far as possible, and queues the rest. Then calls
+ * kw_http_settle. */
 void kw_receive(kw_http *http, kw_slice bytes);
 
 /* }====== */
@@ -137,11 +140,11 @@ void kw_receive(kw_http *http, kw_slice bytes);
 
 extern const kw_exchange_carrier kw_http_carrier;
 
-/* Server: sends status 100, if memory allows. */
+/* Server: sends status 100. Ends the connection if memory is short. Calls no hook. */
 void kw_send_continue(kw_http *http);
 
-/* Ends the connection because of what the peer sends, or does not send. A server answers with the status if no answer
- * has begun, and lingers. Calls no hook. */
+/* Ends the connection because of a fault of the peer. A server sends the status if no answer has begun, and lingers.
+ * Calls no hook except `date`. */
 void kw_send_refusal(kw_http *http, kw_refusal refusal);
 
 /* }====== */

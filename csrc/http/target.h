@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * target: what a request asks for: its path and its query (RFC 9112 §3.2, RFC 3986).
+ * target: the target of a request: its path and its query (RFC 9112 §3.2, RFC 3986).
  *
  *   origin-form     /path?query
  *   absolute-form   http://authority/path?query
- *   asterisk-form   *               of OPTIONS alone
+ *   asterisk-form   *               only of OPTIONS
  *
  * A path stays encoded until it was split at its slashes, so that an encoded slash is not a separator.
  */
@@ -19,15 +19,15 @@ typedef struct kw_target {
   kw_slice path;      /* with the query; or * */
 } kw_target;
 
-/* Takes a target apart. Returns NULL; or why the target is refused, in words: it has none of these forms, or its path
- * is refused by kw_path_fault. The slices are parts of `text`, or constants. */
+/* Takes a target apart. Returns NULL; or the reason why the target is refused: it has none of these forms, an invalid
+ * character or host, or a path that kw_path_fault refuses. The slices are parts of `text`, or constants. */
 const char *kw_target_parse(kw_slice method, kw_slice text, kw_target *target);
 
-/* Returns NULL if a path without a query may be used; else why not: it does not begin with a slash, an escape is not
- * valid, a byte 0 is encoded in it, or a segment is . or .. once it is decoded. */
+/* Returns NULL if a path, given without its query, is valid; else the reason why not: it does not begin with a slash,
+ * an escape is not valid, it has an encoded byte 0, or a decoded segment is . or .. */
 const char *kw_path_fault(kw_slice path);
 
-/* Splits a path at its query. The query is without the question mark; empty: there is none. */
+/* Splits a path from its query. The query has no question mark; it is empty if there is none. */
 void kw_path_split(kw_slice whole, kw_slice *path, kw_slice *query);
 
 /* Takes the next segment of a path, which begins with a slash: /a/b has the segments a and b; /a/ has a and an empty

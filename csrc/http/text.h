@@ -10,7 +10,7 @@
 /* True if the slice is a token: the name of a method or of a field. Not empty. */
 bool kw_text_is_token(kw_slice text);
 
-/* Returns the length of the token at the begin of the slice. */
+/* Returns the length of the token at the start of the slice; 0: there is none. */
 size_t kw_text_token(kw_slice text);
 
 /* True if the slice may be the value of a field: no control bytes except tabs. May be empty. */

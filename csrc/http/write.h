@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * write: heads that we send, and what the engine adds to them: the length of the body, and what becomes of the
- * connection.
+ * write: writes heads, with the fields that the engine adds: the length of the body, date, connection and upgrade.
  */
 #ifndef KW_HTTP_WRITE_H
 #define KW_HTTP_WRITE_H
@@ -9,7 +8,7 @@
 #include "base/chain.h"
 #include "http/exchange.h"
 
-/* How a head says where the body ends. */
+/* How the fields of a head define the end of the body. */
 typedef enum kw_write_framing {
   KW_WRITE_NOTHING,
   KW_WRITE_LENGTH,
@@ -23,11 +22,11 @@ typedef struct kw_write_extra {
   kw_slice date;          /* empty: none */
 } kw_write_extra;
 
-/* True if each name is a token and no field of the engine, and each value has no control bytes: no line of a head can
- * be smuggled in. */
+/* True if each name is a token that the engine does not set, and each value has no control bytes: so no line of a head
+ * can be injected. */
 bool kw_write_allows(const kw_http_field *fields, size_t n);
 
-/* Add a head to the chain. All parts are valid. Return false, with nothing added, if memory is short. */
+/* Add a head to the chain. The caller has validated all parts. Return false, with nothing added, if memory is short. */
 bool kw_write_answer(kw_chain *chain, const kw_http_answer *answer, const kw_write_extra *extra);
 bool kw_write_request(kw_chain *chain, const kw_http_request *request, const kw_write_extra *extra);
 

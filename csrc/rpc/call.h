@@ -4,6 +4,7 @@
  *
  *   mounted       Lua answers every call of the method       news: open -> input* -> end
  *   intercepted   Lua sees the call before its method does   news: open -> end
+ *   HTTP          a request without a method                 see rpc/request.h
  *
  * Lua receives, sends and finishes a mounted call. It lets an intercepted call proceed to its own method, or finishes
  * it. A unary mounted call has its first news, open and input together, when its request has arrived.

@@ -13,9 +13,10 @@
 
 typedef struct kw_call kw_call;
 
-/* The functions of what carries a call: a stream or an exchange. Called only while it is open. */
+/* The functions of the carrier of a call, a stream or an exchange. Called only while it is open. `send` and `finish` do
+ * what kw_call_send and kw_call_finish do. */
 typedef struct kw_call_carrier {
-  void (*resume)(kw_server *server, kw_call *call); /* Lua has received enough for more input */
+  void (*resume)(kw_server *server, kw_call *call); /* there is room for more input */
   bool (*send)(kw_server *server, kw_call *call, kw_slice bytes, bool *has_room);
   void (*finish)(kw_server *server, kw_call *call, int status, kw_slice text);
 } kw_call_carrier;
@@ -32,7 +33,7 @@ struct kw_call {
   kw_message_queue messages; /* that Lua has not received yet */
   size_t gathered;           /* bytes that Lua has received and keeps; charged, too */
   unsigned news;             /* KW_CALL_NEWS_ bits that Lua has not taken */
-  int status;                /* of the end */
+  int status;                /* the gRPC status of the end */
   bool is_intercepted;
   bool input_has_ended; /* no more messages will arrive */
   bool has_answered;    /* HTTP: the head of the answer was sent */
@@ -40,8 +41,8 @@ struct kw_call {
   kw_link link;         /* in the list of calls with news */
 };
 
-/* Makes a call without a stream or an exchange. Takes over the reference to the metadata, which may be NULL: memory is
- * short. Charges the account. Returns NULL if memory is short. */
+/* Makes a call. The caller sets the carrier, the method, and the stream or the exchange. Takes over the reference to
+ * the metadata. Charges the account. Returns NULL if memory is short, also if `metadata` is NULL. */
 kw_call *kw_call_new(kw_server *server, kw_peer *peer, kw_account *account, kw_blob *metadata);
 
 /* Adds news for Lua. */

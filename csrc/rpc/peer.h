@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * peer: one connection of a server: an HTTP/2 session, and the driver that moves its bytes. The functions for the
- * driver are those of kw_peer_face, see face/engine.h.
+ * peer: one connection of a server: an HTTP/2 session, or an HTTP/1.1 connection if the first bytes are those of one;
+ * and the driver that moves its bytes. The functions for the driver are those of kw_peer_face, see face/engine.h.
  */
 #ifndef KW_RPC_PEER_H
 #define KW_RPC_PEER_H
@@ -18,7 +18,7 @@ extern const kw_peer_face kw_accepted_face;
  * server drains. */
 kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
 
-/* Refuses the connection of a peer before it has spoken HTTP/2, for the reason `why`, which is logged. The peer is
+/* Refuses the connection of a peer that has not spoken HTTP, for the reason `why`, which is logged. The peer is
  * done. */
 void kw_peer_refuse(kw_peer *peer, const char *why);
 
@@ -26,7 +26,7 @@ void kw_peer_refuse(kw_peer *peer, const char *why);
  * memory is short, there is none. */
 void kw_peer_identify(kw_peer *peer, const char *common_name);
 
-/* Returns why the session of the peer has ended, or is about to; "" if it is still open, or if the peer was
+/* Returns why the connection of the peer has ended, or is about to; "" if it is still open, or if the peer was
  * detached. */
 const char *kw_peer_why(const kw_peer *peer);
 
@@ -40,11 +40,11 @@ bool kw_peer_is_busy(const kw_peer *peer);
 /* Returns the peer of a link in the server's list. */
 kw_peer *kw_peer_at(kw_link *link);
 
-/* Drains a peer: it takes no new streams, and its streams have `ms` milliseconds to end. Streams whose method has an
- * on_drain may end at once. */
+/* Drains a peer: it accepts no new streams or requests, and the open ones have `ms` milliseconds to end. Streams whose
+ * method has an on_drain may end at once. */
 void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now);
 
-/* Ends the session of a peer, and takes the peer out of the server's list. The peer is done, with its output still
+/* Ends the connection of a peer, and removes the peer from the server's list. The peer is done, with its output still
  * pending. The driver still has to close it. */
 void kw_peer_detach(kw_peer *peer);
 

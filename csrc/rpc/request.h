@@ -3,10 +3,11 @@
  * request: an HTTP request that Lua answers. A request is a call without a method (rpc/call.h): its path in
  * kw_call_info is empty, and its metadata begins with the fields :method, :scheme, :authority and :path.
  *
- *   news: open, input, which is a part of the body or its end; then kw_request_answer, kw_call_send*, kw_call_finish
+ *   news    open -> input*, each a part of the body or its end -> end
+ *   Lua     kw_request_answer -> kw_call_send* -> kw_call_finish
  *
  * kw_call_finish with status 0 ends the answer. With another status it closes the connection, so that the client
- * notices that the answer is not complete.
+ * notices that the answer is not complete. If memory is short, the request ends with its connection.
  */
 #ifndef KW_RPC_REQUEST_H
 #define KW_RPC_REQUEST_H
@@ -17,8 +18,8 @@
 /* The hooks of a connection whose ctx is its kw_peer. */
 extern const kw_exchange_hooks kw_request_hooks;
 
-/* Sends the head of the answer to a request. Returns false if the status or a field is not valid, or if an answer was
- * sent before. For a request that is gone, nothing is sent, and true is returned. */
+/* Sends the head of the answer to a request. Returns false if the status or a field is not valid, if an answer was sent
+ * before, or if memory is short. For a request that has ended, sends nothing and returns true. */
 bool kw_request_answer(kw_server *server, uint64_t id, const kw_http_answer *answer);
 
 #endif

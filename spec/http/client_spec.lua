@@ -152,7 +152,7 @@ describe("an answer to an HTTP/1.1 client", function()
     [CHUNKED .. "5\r\nhe"] = CLOSED .. " within the body, after 2 bytes",
     [CHUNKED .. "0\r\n"] = CLOSED .. " within the body, after 0 bytes",
     [CHUNKED .. "x"] = "the answer is refused: a chunk is not valid",
-    [head("HTTP/1.1 100 Continue"):rep(17)] = "the answer is refused: there is no end of interim answers",
+    [head("HTTP/1.1 100 Continue"):rep(17)] = "the answer is refused: there are too many interim answers",
     [head("HTTP/1.1 200 OK", "Content-Length: 101") .. ("x"):rep(101)] =
       "the answer is refused: the body is too large",
     [head("HTTP/1.1 200 OK") .. ("x"):rep(101)] = "the answer is refused: the body is too large",

@@ -194,8 +194,8 @@ describe("a head of an answer", function()
   end
 
   for what, case in pairs {
-    ["another protocol"] = { "SSH-2.0-OpenSSH_9.2\r\n\r\n", "it is not HTTP" },
-    ["HTTP/2"] = { head("HTTP/2.0 200 OK"), "it is neither HTTP/1.1 nor HTTP/1.0" },
+    ["another protocol"] = { "SSH-2.0-OpenSSH_9.2\r\n\r\n", "the message is not HTTP" },
+    ["HTTP/2"] = { head("HTTP/2.0 200 OK"), "the version is neither HTTP/1.1 nor HTTP/1.0" },
     ["no status"] = { head("HTTP/1.1  OK"), "the status is not valid" },
     ["a status of two digits"] = { head("HTTP/1.1 20 OK"), "the status is not valid" },
     ["a status of letters"] = { head("HTTP/1.1 2xx OK"), "the status is not valid" },

@@ -179,7 +179,7 @@ describe("an answer of an HTTP/1.1 server", function()
     assert.is_false(raw:answer { status = 200 })
     assert.equal("", server:flush())
     assert.is_true(server:is_done())
-    assert.same({ "GET http h / length 0", "end", "close: the exchange was given up" }, server:events())
+    assert.same({ "GET http h / length 0", "end", "close: the exchange was aborted" }, server:events())
   end)
 end)
 

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- endpoints: the HTTP endpoints that monitoring systems ask, with etcd's paths and answers: /health, /livez, /readyz,
+--- endpoints: the HTTP endpoints for monitoring systems, with etcd's paths and answers: /health, /livez, /readyz,
 -- /metrics and /version.
 
 local alarm_names = require "keywatch.server.alarm_names"
@@ -19,7 +19,7 @@ local function reason(server, excluded)
   end
 end
 
---- Returns the set of alarms that the query of a request excludes. There may be several parameters of this name.
+--- Returns the set of alarms that the query of a request excludes. The parameter `exclude` may occur several times.
 local function excluded_by(request)
   local set = {}
   for name in request.query_text:gmatch("exclude=(%u+)") do set[name] = true end

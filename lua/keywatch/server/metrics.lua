@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- metrics: what a server and its store count, as text in Prometheus' format, version 0.0.4.
+--- metrics: the counters of a server and its store as text in Prometheus' format, version 0.0.4.
 --
 -- Families whose names begin with etcd_ and grpc_ have the names, labels and buckets of etcd 3.5 (some of 3.4), so that
 -- its dashboards and alerts work. Families whose names begin with keywatch_ are keywatch's own. Servers of one store
--- have the numbers of the store in common; those of connections and calls are of the one server. Everything is read at
--- one time by object:counters(), so the numbers fit together.
+-- have the numbers of the store in common; the numbers of connections and calls are per server. object:counters() reads
+-- everything at one time, so the numbers are consistent.
 
 local driver = require "keywatch.task.driver"
 local metrics_text = require "keywatch.support.metrics_text"
@@ -57,9 +57,9 @@ end
 
 local function slow_watchers(c) return c.watchers_lagging + c.watchers_blocked end
 
--- Each family has a name, a type, a help, and its source: the name of a number or a histogram of the core; or a
+-- Each family has a name, a type, a help text and a source: the name of a number or a histogram of the core; or a
 -- function of the core's numbers, the server and its methods; or a list of { labels, source }. A source whose value is
--- nil or false has no sample. `is_label` is the name of a label that has the value; the number is then 1.
+-- nil or false has no sample. With `is_label`, the value is that of the label of this name, and the number is 1.
 local FAMILIES = {
   -- Server
   { "etcd_server_has_leader", "gauge", "1 unless the storage has failed, so that writes are refused.", is_leader },
@@ -80,9 +80,8 @@ local FAMILIES = {
     "undone" },
   { "etcd_server_slow_apply_total", "counter", "Commit groups that have taken more than 100 ms.", "slow_groups" },
   { "etcd_server_quota_backend_bytes", "gauge", "Quota of the store in bytes; 0: none.", "quota" },
-  { "etcd_server_health_success", "counter", "Health checks that were answered with SERVING.", health "success" },
-  { "etcd_server_health_failures", "counter", "Health checks that were answered with NOT_SERVING.",
-    health "failures" },
+  { "etcd_server_health_success", "counter", "Successful health checks, of gRPC and HTTP.", health "success" },
+  { "etcd_server_health_failures", "counter", "Failed health checks, of gRPC and HTTP.", health "failures" },
   { "etcd_server_version", "gauge", "Version of etcd that is reported to clients.",
     { { { "server_version", versions.server }, function() return 1 end } } },
   { "etcd_cluster_version", "gauge", "Version of the cluster that is reported to clients.",
@@ -114,7 +113,7 @@ local FAMILIES = {
   { "etcd_debugging_mvcc_db_compaction_pause_duration_milliseconds", "histogram",
     "Duration of the steps of compactions, between which requests are answered.", "compaction_pause" },
   { "etcd_mvcc_db_total_size_in_bytes", "gauge", "Size of the database, or of the records in memory.", "db_size" },
-  { "etcd_mvcc_db_total_size_in_use_in_bytes", "gauge", "The part of it that has data.", "db_size_in_use" },
+  { "etcd_mvcc_db_total_size_in_use_in_bytes", "gauge", "Bytes of the database that have data.", "db_size_in_use" },
   { "etcd_debugging_mvcc_db_total_size_in_bytes", "gauge", "The same as etcd_mvcc_db_total_size_in_bytes.",
     "db_size" },
 
@@ -130,8 +129,8 @@ local FAMILIES = {
   { "keywatch_watchers", "gauge", "Watchers by state: lagging ones read history, blocked ones wait for their reader.",
     { { { "state", "synced" }, "watchers_synced" }, { { "state", "lagging" }, "watchers_lagging" },
       { { "state", "blocked" }, "watchers_blocked" }, { { "state", "failed" }, "watchers_failed" } } },
-  { "keywatch_outlet_bytes", "gauge", "Bytes of events that wait for their readers. Those for several readers count "
-    .. "several times.", "outlet_bytes" },
+  { "keywatch_outlet_bytes", "gauge", "Bytes of events that wait for their readers, counted once for each "
+    .. "reader.", "outlet_bytes" },
 
   -- Leases
   { "keywatch_leases", "gauge", "Leases.", "leases" },
@@ -149,7 +148,7 @@ local FAMILIES = {
     .. "and commit groups that skip the journal.", "checkpoint_time" },
   { "etcd_disk_backend_defrag_duration_seconds", "histogram", "Duration of defragmentations.", "copy_time" },
   { "keywatch_commit_groups_total", "counter", "Commit groups that have become durable.", "groups" },
-  { "keywatch_direct_commit_groups_total", "counter", "Those of them that have skipped the journal.",
+  { "keywatch_direct_commit_groups_total", "counter", "Commit groups that have skipped the journal.",
     "direct_groups" },
   { "keywatch_commit_group_changes", "histogram", "Changes of a commit group.", "group_changes" },
   { "keywatch_commit_group_duration_seconds", "histogram", "Time until a submitted commit group is durable.",
@@ -168,19 +167,20 @@ local FAMILIES = {
       { { "owner", "leases" }, "lease_bytes" }, { { "owner", "connections" }, "connection_bytes" } } },
   { "keywatch_connections", "gauge", "Open connections.", "connections" },
   { "keywatch_connections_accepted_total", "counter", "Connections that were accepted.", "accepted" },
-  { "keywatch_connections_refused_total", "counter", "Connections that were refused, or disconnected: protocol, they "
-    .. "did not speak HTTP/2, or TLS has failed; memory, they held too much.",
+  { "keywatch_connections_refused_total", "counter", "Connections that were refused or disconnected: protocol, because "
+    .. "they spoke no HTTP, or TLS has failed; memory, because they held too much.",
     { { { "reason", "protocol" }, "rejected" }, { { "reason", "memory" }, "cut" } } },
-  { "keywatch_accept_failures_total", "counter", "Failed attempts to accept connections, which wait.", "lacks" },
+  { "keywatch_accept_failures_total", "counter", "Failed attempts to accept connections, which then wait.", "lacks" },
   { "keywatch_requests_refused_total", "counter", "Requests that were refused before their method has begun.",
     { { { "reason", "not_grpc" }, "not_grpc" }, { { "reason", "unknown_method" }, "unknown_method" },
       { { "reason", "memory" }, "over_memory" } } },
 }
 
 -- Families of the driver's loop, and of the process; both only if they are known.
-local TURN = { "keywatch_loop_turn_duration_seconds", "histogram", "Time between two waits of the loop, to 1 ms.",
-  "turn" }
-local LONGEST = { "keywatch_loop_longest_turn_seconds", "gauge", "The longest of these times.", "longest" }
+local TURN = { "keywatch_loop_turn_duration_seconds", "histogram",
+  "Time between two waits of the loop, in steps of 1 ms.", "turn" }
+local LONGEST = { "keywatch_loop_longest_turn_seconds", "gauge",
+  "The longest time between two waits of the loop.", "longest" }
 local PROCESS = {
   { "process_cpu_seconds_total", "counter", "Processor time of the process.", "cpu" },
   { "process_start_time_seconds", "gauge", "Start of the process, in seconds since 1970.", "start" },
@@ -248,8 +248,8 @@ local function type_of(method)
   return method.is_unary and "unary" or method.takes_one and "server_stream" or "bidi_stream"
 end
 
---- Returns what is always the same in the lines of a method: its labels; the lines about its ends, up to their numbers;
--- and these lines if it has never been called.
+--- Returns the constant parts of a method's lines: its labels; the lines about its ends, up to their numbers; and these
+-- lines as they are before its first call.
 local function new_frame(method)
   local service, name = method.path:match("^/?(.*)/(.*)$")
   local labels = metrics_text.labels {
@@ -260,7 +260,7 @@ local function new_frame(method)
   return { labels = labels, handled = handled, unused = table.concat(handled, "0\n") .. "0\n" }
 end
 
---- Returns the frames of methods, by path. They are made at the first call, since there are many lines.
+--- Returns the frames of methods, by path. A frame is made once, since it has many lines.
 local function frames_of(server, methods)
   for _, method in ipairs(methods) do
     server.metric_frames[method.path] = server.metric_frames[method.path] or new_frame(method)

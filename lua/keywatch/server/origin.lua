@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- origin: which web pages and host names may use a server over HTTP.
+--- origin: decides which web pages may use a server over HTTP, and under which host names.
 --
 -- A browser sends requests of any page to any address that it can reach. So a request that changes something is refused
 -- if it comes from a page of another origin, unless the option `cors` lists the origin. Answers to pages of listed
@@ -7,7 +7,8 @@
 --
 -- The owner of a page can also make the name of its host resolve to 127.0.0.1 (DNS rebinding): then the server has the
 -- same origin as the page. So a request over the loopback interface must name a loopback host, or one that the option
--- `host_whitelist` lists. If there is such a list, it applies to every connection without TLS.
+-- `host_whitelist` lists. If there is such a list, it applies to every connection without TLS. A request without a host
+-- is served: browsers send none.
 
 local ALL = "*"
 local SAFE = { GET = true, HEAD = true, OPTIONS = true } -- methods that change nothing
@@ -39,7 +40,7 @@ local function is_loopback_peer(peer)
   return peer:find("^127%.") ~= nil or peer:find("^%[::1%]") ~= nil or peer:find("^%[::ffff:127%.") ~= nil
 end
 
---- True if a request names a host that it may.
+--- True if the host that a request names is served.
 local function is_known_host(rules, request)
   local host = host_of(request.host)
   if request.host == "" or rules.hosts and (rules.hosts[ALL] or rules.hosts[host]) then return true end

@@ -20,7 +20,7 @@ local routes = require "keywatch.server.routes"
 local MAX_BODY = 1.5 * 1024 * 1024 -- bytes, default
 local TEXT = "text/plain; charset=utf-8"
 
--- HTTP's status for each status of gRPC; 500 for the others.
+-- The HTTP status for each gRPC status; 500 for the others.
 local STATUS = {
   [grpc_status.CANCELLED] = 408, [grpc_status.INVALID_ARGUMENT] = 400, [grpc_status.DEADLINE_EXCEEDED] = 504,
   [grpc_status.NOT_FOUND] = 404, [grpc_status.ALREADY_EXISTS] = 409, [grpc_status.PERMISSION_DENIED] = 403,
@@ -77,7 +77,7 @@ function request_methods:body(max)
   return table.concat(parts)
 end
 
---- Returns headers as a flat list: name, value, name, value. A value that is a table has several values.
+--- Returns headers as a flat list: name, value, name, value. A header whose value is a list occurs once for each item.
 local function list_of(headers)
   local list = {}
   for name, value in pairs(headers or {}) do
@@ -121,8 +121,8 @@ local function respond(self, status, body, headers)
   if #body > 0 then call.send(self, body) end
 end
 
---- Returns the status and the text of an error: { http_status =, message = }, or one with a status of gRPC. The text of
--- another error is `default`.
+--- Returns the HTTP status and the text of an error: { http_status =, message = }, or one with a gRPC status. Any other
+-- error has status 500 and the text `default`.
 local function read_error(err, default)
   if type(err) == "table" and rawget(err, "http_status") then
     return err.http_status, tostring(rawget(err, "message") or "")
@@ -172,7 +172,7 @@ local function answer(self)
   conclude(self, handler(self))
 end
 
---- Answers a request whose handler has raised an error. Returns false if the answer has begun, and must be broken off.
+--- Answers a request whose handler has raised an error. Returns false if the answer has begun, and must be cut off.
 local function fail(self, err, traceback)
   if self.has_ended or self.has_answered and driver.is_cancellation(err) then return false end
   local ok, is_refused = pcall(refuse, self, err)

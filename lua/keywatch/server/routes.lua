@@ -5,8 +5,9 @@
 -- takes the rest of the path. A literal segment is preferred to a parameter, and a parameter to the rest. Segments are
 -- decoded after the path was split, so an encoded slash does not separate segments.
 --
--- A node of the tree is { literal = nodes by segment, parameter = a node, rest = routes, routes = routes }. Routes are
--- { handler =, names = those of the parameters, in order } by method.
+-- A node of the tree has the nodes of the next segment: `literal` by text, and `parameter`; and the routes of patterns
+-- that end there: `routes`, and `rest` for those that end with {name...}. Routes are by method: { handler =, names =
+-- those of the parameters, in order }.
 
 local check = require "keywatch.support.check"
 
@@ -24,7 +25,8 @@ end
 
 local function new_node() return { literal = {}, parameter = nil, rest = {}, routes = {} } end
 
---- Returns the node below `node` for a segment of a pattern, which is added if it is missing.
+--- Returns the node below `node` for a segment of a pattern, and adds the node if it is missing. Adds the name of a
+-- parameter to the list `names`.
 local function descend(node, segment, names)
   local name = segment:match("^{([%a_][%w_]*)}$")
   if name then
@@ -53,8 +55,8 @@ local function add(root, method, pattern, handler)
   routes[method] = { handler = handler, names = names }
 end
 
---- Returns the routes by method of the pattern that fits best, and puts the values of its parameters into the list; nil
--- if there is none.
+--- Returns the routes of the pattern that fits best, and adds the values of its parameters to the list `values`; nil if
+-- no pattern fits.
 local function match(node, segments, i, values)
   local segment = segments[i]
   if not segment then return next(node.routes) and node.routes or nil end
@@ -73,7 +75,7 @@ local function match(node, segments, i, values)
   return node.rest
 end
 
---- Returns the methods of routes as the field `allow` has them.
+--- Returns the methods of routes in the format of the field `allow`.
 local function allowed(routes)
   local list = { "OPTIONS" }
   for method in pairs(routes) do list[#list + 1] = method end
