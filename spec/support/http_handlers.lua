@@ -8,6 +8,7 @@
 --   POST, PUT /parts    the same, but read in parts
 --   POST /unread        reads nothing
 --   GET /wait           waits until the client is gone, or for a minute
+--   GET /held           a line, and a second one after POST /release
 --   GET /echo/{x...}    the parameter, and the number of parameters of the query
 --   POST /json          "true" if the body is JSON, or 400 and the reason
 
@@ -36,6 +37,16 @@ function handlers.add(server)
   server:handle("GET", "/wait", function()
     keywatch.sleep(60)
     return "waited"
+  end)
+  local released = keywatch.channel(100)
+  server:handle("GET", "/held", function(request)
+    request:write("first\n")
+    released:receive()
+    request:write("second\n")
+  end)
+  server:handle("POST", "/release", function()
+    released:send(true)
+    return 204
   end)
   server:handle("GET", "/echo/{x...}", function(request)
     local n = 0
