@@ -137,7 +137,7 @@ static void connect(world *w) {
   kw_client_dial(w->client,
                  &(kw_peer_hooks){.on_dirty = on_dirty, .on_deadline = on_deadline, .ctx = w},
                  w->now);
-  kw_client_opened(w->client, w->now);
+  kw_client_opened(w->client, false, w->now);
   frame_add(&w->in, FRAME_SETTINGS, 0, 0, (kw_slice){0});
   frame_add(&w->in, FRAME_SETTINGS, FLAG_ACK, 0, (kw_slice){0});
 }

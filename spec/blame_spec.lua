@@ -4,6 +4,7 @@
 -- whose name is the position with which every error must begin.
 
 local controller = require "keywatch.controller"
+local http = require "keywatch.http"
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
 
@@ -493,6 +494,25 @@ local ELECTOR = {
   start = {}, stop = { seconds }, join = { seconds }, is_leader = {}, leader = {}, fence = {}, status = {},
 }
 
+local HTTP_HEADERS = { { [5] = "a" }, { ["a b"] = "c" }, { a = "b\n" }, { a = true }, { connection = "x" } }
+local function http_options(...)
+  local found = kind(nil, 5, "x", { colour = 1 }, { timeout = 0 }, { method = "" }, { method = "CONNECT" },
+    { method = "A B" }, { stall = nan }, ...)
+  for _, headers in ipairs(HTTP_HEADERS) do table.insert(found.bad, { headers = headers }) end
+  return found
+end
+local http_url = kind("http://127.0.0.1:1", none, 5, {})
+local HTTP_REQUEST = { request = { http_url, http_options({ body = 5 }, { max_body = -1 }, { length = 5 }) } }
+local HTTP = merged(HTTP_REQUEST, {
+  client = { kind(nil, 5, "x", { colour = 1 }, { timeout = 0 }, { max_per_host = 0 }, { idle_timeout = 0 },
+    { tls = 5 }, { tls = { colour = 1 } }) },
+})
+local HTTP_CLIENT = merged(HTTP_REQUEST, { open = { http_url, http_options { body = "x" } }, close = {} })
+local EXCHANGE = {
+  write = { kind("x", none, 5, {}) }, finish = {}, answer = { seconds }, read = { seconds }, parts = {}, trailers = {},
+  close = {},
+}
+
 local SIGNATURES = { -- by files of annotations, and classes
   ["types/keywatch.lua"] = {
     ["keywatch"] = MODULE, ["keywatch.Store"] = merged(FACE, STORE),
@@ -508,6 +528,9 @@ local SIGNATURES = { -- by files of annotations, and classes
   ["types/keywatch/testing.lua"] = {
     ["keywatch.testing"] = TESTING, ["keywatch.testing.World"] = WORLD, ["keywatch.testing.Server"] = WORLD_SERVER,
     ["keywatch.testing.Rule"] = RULE,
+  },
+  ["types/keywatch/http.lua"] = {
+    ["keywatch.http"] = HTTP, ["keywatch.http.Client"] = HTTP_CLIENT, ["keywatch.http.Exchange"] = EXCHANGE,
   },
   ["types/keywatch/controller.lua"] = {
     ["keywatch.controller"] = merged(QUEUES, CONTROLLERS, electing(), managing()),
@@ -555,6 +578,16 @@ describe("a usage error is raised at the caller's line:", function()
   local function durable_store() return close_later(assert(keywatch.open { path = directory.new() })) end
 
   it("functions of the module", function() assert.equal("", misuse_all(keywatch, MODULE, true)) end)
+
+  it("the HTTP client", function()
+    assert.equal("", misuse_all(http, HTTP, true))
+    local web = close_later(http.client())
+    assert.equal("", misuse_all(web, HTTP_CLIENT))
+    local exchange = close_later(assert(web:open(server:addresses()[1], { method = "POST" })))
+    assert.equal("", misuse_all(exchange, EXCHANGE))
+    exchange:finish()
+    assert.equal("", misuse_all(exchange, { write = { kind(nil, "x") } }))
+  end)
 
   it("work queues and limiters", function()
     assert.equal("", misuse_all(controller, QUEUES, true))

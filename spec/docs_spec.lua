@@ -414,9 +414,10 @@ describe("the reference", function()
   local controllers = annotations.read("types/keywatch/controller.lua")
   local testing = annotations.read("types/keywatch/testing.lua")
   local json = annotations.read("types/keywatch/json.lua")
+  local http = annotations.read("types/keywatch/http.lua")
 
-  it("has every function of keywatch.controller, keywatch.json and keywatch.testing", function()
-    for name, read in pairs { controller = controllers, json = json, testing = testing } do
+  it("has every function of keywatch.controller, keywatch.http, keywatch.json and keywatch.testing", function()
+    for name, read in pairs { controller = controllers, http = http, json = json, testing = testing } do
       local found = {}
       for method in reference:prose():gmatch("`" .. name .. "%.([%l_]+)%(") do found[method] = true end
       assert.are.same(set_of(read.classes["keywatch." .. name].methods), found)
@@ -503,6 +504,12 @@ describe("the reference", function()
     expect_names(pages["docs/testing.md"], testing, "keywatch.testing.", {
       "WorldOptions", "ServeOptions", "RuleOptions", "World", "Server", "Rule",
     }, {})
+  end)
+
+  it("has every option and call of the HTTP client, on its page", function()
+    expect_names(pages["docs/http_client.md"], http, "keywatch.http.", {
+      "ClientOptions", "RequestOptions", "OpenOptions", "Head", "Answer",
+    }, { Client = "web", Exchange = "exchange" })
   end)
 
   it("has every option of JSON, on its page", function()

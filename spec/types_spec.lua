@@ -106,6 +106,8 @@ describe("the annotations #slow", function()
 
   for path, classes in pairs {
     ["types/keywatch/json.lua"] = { json = "json" },
+    ["types/keywatch/http.lua"] = { http = "http", ["http.Client"] = "http.client",
+      ["http.Exchange"] = "http.exchange" },
     ["types/keywatch/testing.lua"] = { testing = "testing", ["testing.World"] = "testing.world",
       ["testing.Server"] = "testing.server", ["testing.Rule"] = "testing.faults" },
     ["types/keywatch/controller.lua"] = { controller = "controller", ["controller.WorkQueue"] = "controller.work_queue",

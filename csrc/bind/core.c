@@ -114,6 +114,7 @@ static const struct {
   void (*push)(lua_State *L);
 } fields[] = {{"errors", push_errors},
               {"client", kw_bind_push_client},
+              {"http_client", kw_bind_push_http_client},
               {"subscription", kw_bind_push_subscription},
               {"feed_state", kw_bind_push_feed_state},
               {"content_writer", kw_bind_push_content_writer},

@@ -4,10 +4,10 @@
 #include "bind/lua_call.h"
 
 #include "bind/lua_error.h"
+#include "bind/lua_fields.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_server.h"
 #include "bind/lua_value.h"
-#include "http/head.h"
 #include "rpc/call.h"
 #include "rpc/request.h"
 
@@ -83,17 +83,6 @@ static int l_next_news(lua_State *L) {
   return 5;
 }
 
-static void push_metadata(lua_State *L, const kw_blob *metadata) {
-  const char *at = (const char *)metadata->bytes, *end = at + metadata->len;
-  lua_newtable(L);
-  for (int i = 1; at < end; i++) {
-    size_t len = strlen(at);
-    lua_pushlstring(L, at, len);
-    lua_rawseti(L, -2, i);
-    at += len + 1;
-  }
-}
-
 static void push_name(lua_State *L, const kw_blob *name) {
   if (name == NULL) {
     lua_pushnil(L);
@@ -121,7 +110,7 @@ static int l_info(lua_State *L) {
   lua_pushboolean(L, info.is_intercepted);
   lua_pushstring(L, remote);
   if (kw_bind_push_deadline(L, left) == 0) lua_pushnil(L);
-  push_metadata(L, *holder);
+  kw_bind_push_fields(L, *holder);
   push_name(L, *name);
   return 7;
 }
@@ -163,27 +152,11 @@ static int l_finish(lua_State *L) {
   return 0;
 }
 
-/* Reads a list of names and values at an index of the stack, which owns their bytes. Returns the number of fields. */
-static size_t check_fields(lua_State *L, int index, kw_http_field fields[KW_HEAD_FIELDS]) {
-  size_t n = 0;
-  luaL_checktype(L, index, LUA_TTABLE);
-  luaL_argcheck(L, lua_rawlen(L, index) <= 2 * KW_HEAD_FIELDS, index, "too many fields");
-  for (int i = 1; i < (int)lua_rawlen(L, index); i += 2) {
-    lua_rawgeti(L, index, i);
-    lua_rawgeti(L, index, i + 1);
-    luaL_argcheck(L, lua_type(L, -1) == LUA_TSTRING && lua_type(L, -2) == LUA_TSTRING, index,
-                  "strings expected");
-    fields[n++] = (kw_http_field){kw_bind_check_bytes(L, -2), kw_bind_check_bytes(L, -1)};
-    lua_pop(L, 2);
-  }
-  return n;
-}
-
 static int l_answer(lua_State *L) {
   kw_http_field fields[KW_HEAD_FIELDS];
   uint64_t id = check_id(L);
   kw_http_answer answer = {.status = (int)luaL_checkinteger(L, 3), .fields = fields};
-  answer.n_fields = check_fields(L, 4, fields);
+  answer.n_fields = kw_bind_check_fields(L, 4, fields);
   answer.length = lua_isnoneornil(L, 5) ? -1 : kw_bind_check_int(L, 5, 0);
   kw_server *server = server_of(L);
   lua_pushboolean(L, server == NULL || kw_request_answer(server, id, &answer));

@@ -4,6 +4,7 @@
 
 #include "bind/lua_client.h"
 
+#include "bind/lua_fetch.h"
 #include "bind/lua_options.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_value.h"
@@ -20,20 +21,31 @@ typedef struct lua_client {
   bool was_dialed;   /* a driver uses the client: it is freed with the object */
 } lua_client;
 
+/* Objects that become garbage together are finalized in any order: a finalizer may meet a client that is closed. */
+kw_client *kw_bind_to_client(lua_State *L, int arg) {
+  return ((lua_client *)luaL_checkudata(L, arg, KW_CLIENT_NAME))->client;
+}
+
+static kw_client *to_client(lua_State *L) {
+  return kw_bind_to_client(L, 1);
+}
+
+/* Returns a client of gRPC or of HTTP. */
+static kw_client *check_either(lua_State *L) {
+  kw_client *client = to_client(L);
+  if (client == NULL) luaL_error(L, "the connection is closed");
+  return client;
+}
+
 kw_client *kw_bind_check_client(lua_State *L, int arg) {
-  lua_client *self = luaL_checkudata(L, arg, KW_CLIENT_NAME);
-  if (self->client == NULL) luaL_error(L, "the connection is closed");
-  return self->client;
+  kw_client *client = kw_bind_to_client(L, arg);
+  if (client == NULL) luaL_error(L, "the connection is closed");
+  if (kw_client_fetches(client) != NULL) luaL_error(L, "this is a client of HTTP");
+  return client;
 }
 
 static kw_client *check_client(lua_State *L) {
   return kw_bind_check_client(L, 1);
-}
-
-/* Returns NULL if the client is closed. Objects that become garbage together are finalized in any order: a
- * finalizer may meet a client that is closed. */
-static kw_client *to_client(lua_State *L) {
-  return ((lua_client *)luaL_checkudata(L, 1, KW_CLIENT_NAME))->client;
 }
 
 static uint64_t check_call(lua_State *L) {
@@ -98,6 +110,31 @@ static int l_client(lua_State *L) {
   int64_t now = kw_bind_opt_now(L, 3);
   lua_client *self = kw_new_object(L, KW_CLIENT_NAME, sizeof *self, 0);
   self->client = kw_client_new(&options, authority, MAX_UNTAKEN, hash_seed, now);
+  return self->client == NULL ? 0 : 1;
+}
+
+typedef struct http_fields {
+  kw_seconds connect_timeout;
+  kw_seconds idle_timeout;
+} http_fields;
+
+static const kw_option http_options[] = {
+    {"connect_timeout", KW_OPTION_SECONDS, offsetof(http_fields, connect_timeout), NULL},
+    {"idle_timeout", KW_OPTION_SECONDS, offsetof(http_fields, idle_timeout), NULL},
+    KW_END_OF_OPTIONS};
+
+/* Lua measures the time of bodies, and limits what it reads. */
+static int l_http_client(lua_State *L) {
+  http_fields fields = {{false, 0}, {false, 0}};
+  kw_http_options options = kw_http_defaults();
+  int64_t connect_ms = 0, now = kw_bind_opt_now(L, 2);
+  kw_bind_read_options(L, 1, "http_client", http_options, &fields);
+  set_ms(L, &connect_ms, "connect_timeout", &fields.connect_timeout);
+  set_ms(L, &options.idle_ms, "idle_timeout", &fields.idle_timeout);
+  options.body_ms = options.stall_ms = 0;
+  options.max_body = UINT64_MAX;
+  lua_client *self = kw_new_object(L, KW_CLIENT_NAME, sizeof *self, 0);
+  self->client = kw_client_new_http(&options, connect_ms, now);
   return self->client == NULL ? 0 : 1;
 }
 
@@ -282,8 +319,9 @@ static int l_dial(lua_State *L) {
 }
 
 static int l_opened(lua_State *L) {
-  kw_client *client = check_client(L);
-  kw_client_opened(client, kw_bind_opt_now(L, 2));
+  kw_client *client = check_either(L);
+  bool has_h2 = lua_toboolean(L, 3);
+  kw_client_opened(client, has_h2, kw_bind_opt_now(L, 2));
   return 0;
 }
 
@@ -297,14 +335,14 @@ static int l_closed(lua_State *L) {
 /* }====== */
 
 static int l_feed(lua_State *L) {
-  kw_client *client = check_client(L);
+  kw_client *client = check_either(L);
   kw_slice bytes = kw_bind_check_bytes(L, 2);
   kw_dialed_face.feed(client, bytes.data, bytes.len, kw_bind_opt_now(L, 3));
   return 0;
 }
 
 static void *peer_of(lua_State *L) {
-  return check_client(L);
+  return check_either(L);
 }
 
 static int l_pending(lua_State *L) {
@@ -313,7 +351,7 @@ static int l_pending(lua_State *L) {
 }
 
 static int l_state(lua_State *L) {
-  unsigned now = kw_dialed_face.state(check_client(L));
+  unsigned now = kw_dialed_face.state(check_either(L));
   lua_pushboolean(L, (now & KW_PEER_WANTS_BYTES) != 0);
   lua_pushboolean(L, (now & KW_PEER_IS_DONE) != 0);
   return 2;
@@ -339,11 +377,11 @@ static int l_health(lua_State *L) {
 }
 
 static int l_deadline(lua_State *L) {
-  return kw_bind_push_deadline(L, kw_client_deadline(check_client(L)));
+  return kw_bind_push_deadline(L, kw_client_deadline(check_either(L)));
 }
 
 static int l_step(lua_State *L) {
-  kw_client *client = check_client(L);
+  kw_client *client = check_either(L);
   kw_dialed_face.step(client, kw_bind_opt_now(L, 2));
   return 0;
 }
@@ -398,5 +436,13 @@ static const luaL_Reg meta[] = {{"__gc", l_gc}, {NULL, NULL}};
 
 void kw_bind_push_client(lua_State *L) {
   kw_add_class(L, KW_CLIENT_NAME, meta, methods);
+  luaL_getmetatable(L, KW_CLIENT_NAME);
+  lua_getfield(L, -1, "__index");
+  kw_bind_add_fetches(L);
+  lua_pop(L, 2);
   lua_pushcfunction(L, l_client);
+}
+
+void kw_bind_push_http_client(lua_State *L) {
+  lua_pushcfunction(L, l_http_client);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_client: a client's HTTP/2 connection as a Lua object.
+ * lua_client: a client's connection as a Lua object, for gRPC. For HTTP it has the methods of bind/lua_fetch.h, too.
  *
  *   core.client(authority, options, now) -> client     options: handshake_timeout, keepalive and keepalive_timeout in
  *                                                      seconds, max_message in bytes, is_tls: requests say https.
@@ -40,7 +40,8 @@
  *   client:dial(now)                                   a driver in Lua has begun to connect: close then ends the
  *                                                      connection in order, and the driver calls closed. Raises if
  *                                                      the client is closed, or was dialed before
- *   client:opened(now)                                 the connection of a dialed client is open
+ *   client:opened(now, has_h2)                         the connection of a dialed client is open. has_h2: TLS has
+ *                                                      agreed on HTTP/2
  *   client:closed(why)                                 the connection is gone: its calls end. why: a text, or nil
  *   client:feed(bytes, now)                            bytes from the socket; "": the server has closed its side
  *   client:pending(max) -> bytes                       bytes for the socket, at most `max`, which count as written
@@ -65,7 +66,13 @@
 /* Pushes the function core.client. */
 void kw_bind_push_client(lua_State *L);
 
-/* Returns the client of the object at stack index `arg`. Raises if the client is closed. */
+/* Pushes the function core.http_client, see bind/lua_fetch.h. To be called after kw_bind_push_client. */
+void kw_bind_push_http_client(lua_State *L);
+
+/* Returns the client of the object at stack index `arg`; NULL: it is closed. */
+kw_client *kw_bind_to_client(lua_State *L, int arg);
+
+/* Returns the client of the object at stack index `arg`. Raises if the client is closed, or is one of HTTP. */
 kw_client *kw_bind_check_client(lua_State *L, int arg);
 
 /* Returns the client of a userdata for a driver that dials it, and marks the client as dialed. Returns NULL if the

@@ -45,7 +45,7 @@
 #include <sys/uio.h>
 
 #define KW_ENGINE_KEY "keywatch.engine"
-#define KW_ENGINE_VERSION 8
+#define KW_ENGINE_VERSION 9
 #define KW_SERVER_NAME "keywatch.core.server" /* metatable of server objects, in the registry */
 #define KW_CLIENT_NAME "keywatch.core.client" /* metatable of client objects, in the registry */
 #define KW_BELL_NAME "keywatch.uv.bell"       /* metatable of userdata that hold a kw_bell */
@@ -164,8 +164,9 @@ typedef struct kw_engine {
    * before `opened`, the driver closes the socket at once. */
   void (*dial)(kw_client *client, const kw_peer_hooks *hooks, int64_t now);
 
-  /* The socket is connected: the client may be fed and written from now on. */
-  void (*opened)(kw_client *client, int64_t now);
+  /* The socket is connected: the client may be fed and written from now on. has_h2: TLS has agreed on HTTP/2 (ALPN);
+   * without TLS false. */
+  void (*opened)(kw_client *client, bool has_h2, int64_t now);
 
   /* True if Lua has something to do for the client: the loop should return to Lua. */
   bool (*has_news)(const kw_client *client);

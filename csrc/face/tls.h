@@ -38,7 +38,7 @@
 #include <sys/uio.h>
 
 #define KW_TLS_KEY "keywatch.tls"
-#define KW_TLS_VERSION 2
+#define KW_TLS_VERSION 3
 #define KW_TLS_CONTEXT_NAME                                                                        \
   "keywatch.tls.context" /* metatable of context objects, in the registry */
 
@@ -155,6 +155,9 @@ typedef struct kw_tls {
 
   /* Returns the common name of the other side's certificate, if that was verified; or NULL. */
   const char *(*common_name)(const kw_tls_channel *channel);
+
+  /* True if the two sides have agreed on HTTP/2 (ALPN), after the handshake. */
+  bool (*has_h2)(const kw_tls_channel *channel);
 
   /* Frees the channel, and releases its context. */
   void (*close)(kw_tls_channel *channel);

@@ -51,7 +51,4 @@ void kw_call_announce(kw_server *server, kw_call *call, unsigned news);
 /* Ends a call: detaches it from its connection, which may close next, and drops its messages. */
 void kw_call_detach(kw_call *call, int status);
 
-/* Returns header fields as the metadata of kw_call_info. NULL if memory is short. */
-kw_blob *kw_call_metadata(const kw_header_field *fields, size_t n);
-
 #endif

@@ -9,7 +9,9 @@
 #include "rpc/outcall.h"
 
 struct kw_client {
-  kw_session *session;
+  kw_session *session; /* NULL: the client is one of HTTP */
+  kw_fetches fetches;  /* of HTTP */
+  int64_t connect_by;  /* of HTTP: when connecting has taken too long */
   kw_blob *authority;
   kw_map calls; /* kw_outcall by number */
   uint64_t last_call;
@@ -21,14 +23,80 @@ struct kw_client {
   int64_t now;      /* the time of the last call by the driver */
   kw_driver driver; /* without hooks before it has dialed, and after it has closed */
   bool is_closed;
+  bool has_ended;          /* of HTTP: before it was connected */
   bool was_ready;          /* kw_session_is_ready, as Lua has last read it */
   bool was_closed;         /* is_closed, as Lua has last read it */
+  uint64_t n_fed;          /* received bytes of HTTP */
   char why[KW_CLIENT_WHY]; /* the driver's reason for closing; or "" */
 };
 
-/* Notifies the driver that the session may have bytes to write, or another deadline. */
+/* {====== gRPC or HTTP ====== */
+
+static kw_http *http_of(const kw_client *client) {
+  return client->fetches.http;
+}
+
+int64_t kw_client_deadline(const kw_client *client) {
+  if (client->session != NULL) return kw_session_deadline(client->session);
+  if (http_of(client) != NULL) return kw_http_deadline(http_of(client));
+  return client->has_ended ? INT64_MAX : client->connect_by;
+}
+
+static bool is_ready(const kw_client *client) {
+  if (client->session != NULL) return kw_session_is_ready(client->session);
+  return http_of(client) != NULL && !kw_http_is_done(http_of(client));
+}
+
+static bool is_done(const kw_client *client) {
+  if (client->session != NULL) return kw_session_is_done(client->session);
+  return http_of(client) != NULL ? kw_http_is_done(http_of(client)) : client->has_ended;
+}
+
+static bool wants_bytes(const kw_client *client) {
+  if (client->session != NULL) return kw_session_wants_bytes(client->session);
+  return http_of(client) != NULL && kw_http_wants_bytes(http_of(client));
+}
+
+static const char *cause_of(const kw_client *client) {
+  if (client->session != NULL) return kw_session_why(client->session);
+  return http_of(client) != NULL ? kw_http_why(http_of(client)) : "";
+}
+
+/* Ends the connection at once. */
+static void end(kw_client *client, const char *why) {
+  if (client->session != NULL) {
+    kw_session_end(client->session);
+  } else if (http_of(client) != NULL) {
+    kw_http_end(http_of(client), why);
+  }
+  client->has_ended = true;
+}
+
+static void step_either(kw_client *client, int64_t now) {
+  if (client->session != NULL) {
+    kw_session_step(client->session, now);
+  } else if (http_of(client) != NULL) {
+    kw_http_step(http_of(client), now);
+  } else if (now >= client->connect_by && !client->has_ended) {
+    client->has_ended = true;
+    snprintf(client->why, sizeof client->why, "connecting took too long");
+  }
+}
+
+/* }====== */
+
+/* Notifies the driver that there may be bytes to write, or another deadline. */
 static void update(kw_client *client) {
-  kw_driver_update(&client->driver, kw_session_deadline(client->session));
+  kw_driver_update(&client->driver, kw_client_deadline(client));
+}
+
+kw_fetches *kw_client_fetches(kw_client *client) {
+  return client->session == NULL ? &client->fetches : NULL;
+}
+
+void kw_client_touch(kw_client *client) {
+  if (http_of(client) != NULL) kw_http_flush(http_of(client), client->now);
+  update(client);
 }
 
 /* {====== Hooks of the session ====== */
@@ -179,18 +247,35 @@ void kw_client_resume(kw_client *client, uint64_t number) {
 
 /* {====== Life ====== */
 
+static kw_client *new_client(int64_t now) {
+  kw_client *client = kw_alloc_zeroed(sizeof *client);
+  if (client == NULL) return NULL;
+  client->now = now;
+  kw_driver_init(&client->driver, NULL);
+  kw_link_init(&client->ready_calls);
+  kw_link_init(&client->ready_watches);
+  return client;
+}
+
+kw_client *kw_client_new_http(const kw_http_options *options, int64_t connect_ms, int64_t now) {
+  kw_client *client = new_client(now);
+  if (client == NULL) return NULL;
+  kw_http_options own = *options;
+  own.is_client = true;
+  kw_fetches_init(&client->fetches, &own);
+  client->connect_by = connect_ms == 0 ? INT64_MAX : now + connect_ms;
+  return client;
+}
+
 kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, size_t max_untaken,
                          uint64_t hash_seed, int64_t now) {
-  kw_client *client = kw_alloc_zeroed(sizeof *client);
+  kw_client *client = new_client(now);
   if (client == NULL) return NULL;
   kw_session_options own = *options;
   own.is_client = true;
   client->max_untaken = max_untaken;
   client->hash_seed = hash_seed;
-  client->now = now;
-  kw_driver_init(&client->driver, NULL);
-  kw_link_init(&client->ready_calls);
-  kw_link_init(&client->ready_watches);
+  kw_fetches_init(&client->fetches, &(kw_http_options){0});
   client->authority = kw_blob_copy(authority);
   if (client->authority != NULL) {
     client->session = kw_session_new(&own,
@@ -252,6 +337,7 @@ void kw_client_free(kw_client *client) {
     end_calls(client);
     kw_session_free(client->session);
   }
+  kw_fetches_drop(&client->fetches);
   free_calls(client);
   while (!kw_link_is_alone(&client->ready_watches)) kw_link_remove(client->ready_watches.next);
   if (client->authority != NULL) kw_blob_release(client->authority);
@@ -261,24 +347,42 @@ void kw_client_free(kw_client *client) {
 
 void kw_client_end(kw_client *client) {
   if (client->is_closed) return;
-  kw_session_leave(client->session);
-  end_calls(client);
+  if (client->session != NULL) {
+    kw_session_leave(client->session);
+    end_calls(client);
+  } else {
+    end(client, "the client is closed");
+  }
   kw_driver_touch(&client->driver);
 }
 
 void kw_client_dial(kw_client *client, const kw_peer_hooks *hooks, int64_t now) {
   kw_driver_init(&client->driver, hooks);
-  kw_session_step(client->session, now);
-  kw_driver_set_deadline(&client->driver, kw_session_deadline(client->session));
+  step_either(client, now);
+  kw_driver_set_deadline(&client->driver, kw_client_deadline(client));
 }
 
-void kw_client_opened(kw_client *client, int64_t now) {
-  kw_session_step(client->session, now);
+static void open_http(kw_client *client, int64_t now) {
+  kw_fetches *fetches = &client->fetches;
+  fetches->http = kw_http_new(&fetches->options, &kw_fetch_hooks, fetches, now);
+  if (fetches->http != NULL) return;
+  client->has_ended = true;
+  snprintf(client->why, sizeof client->why, "out of memory");
+}
+
+void kw_client_opened(kw_client *client, bool has_h2, int64_t now) {
+  (void)has_h2;
+  client->now = now;
+  if (client->session != NULL) {
+    kw_session_step(client->session, now);
+  } else if (http_of(client) == NULL && !client->has_ended) {
+    open_http(client, now);
+  }
   update(client);
 }
 
 const char *kw_client_why(const kw_client *client) {
-  const char *cause = kw_session_why(client->session);
+  const char *cause = cause_of(client);
   const char *why = cause[0] != 0 ? cause : client->why;
   return why[0] == 0 ? NULL : why;
 }
@@ -293,23 +397,27 @@ int64_t kw_client_now(const kw_client *client) {
 
 bool kw_client_is_quiet(const kw_client *client) {
   return client->was_ready && !client->is_closed && kw_link_is_alone(&client->ready_calls) &&
-         kw_session_is_ready(client->session) && !kw_session_is_done(client->session);
+         is_ready(client) && !is_done(client);
 }
 
 bool kw_client_has_news(const kw_client *client) {
   return !kw_link_is_alone(&client->ready_calls) || !kw_link_is_alone(&client->ready_watches) ||
-         client->was_closed != client->is_closed ||
-         client->was_ready != kw_session_is_ready(client->session);
+         !kw_link_is_alone(&client->fetches.ready) || client->was_closed != client->is_closed ||
+         client->was_ready != is_ready(client);
 }
 
 kw_client_health kw_client_read_health(kw_client *client) {
   const kw_session *session = client->session;
-  client->was_ready = kw_session_is_ready(session);
+  client->was_ready = is_ready(client);
   client->was_closed = client->is_closed;
-  return (kw_client_health){.is_ready = client->was_ready && !client->is_closed,
-                            .is_over = client->is_closed || kw_session_is_done(session),
-                            .got_enhance_your_calm = kw_session_got_enhance_your_calm(session),
-                            .data_bytes = kw_session_data_bytes(session)};
+  kw_client_health health = {.is_ready = client->was_ready && !client->is_closed,
+                             .is_over = client->is_closed || is_done(client),
+                             .data_bytes = client->n_fed};
+  if (session != NULL) {
+    health.got_enhance_your_calm = kw_session_got_enhance_your_calm(session);
+    health.data_bytes = kw_session_data_bytes(session);
+  }
+  return health;
 }
 
 /* }====== */
@@ -322,15 +430,15 @@ static void closed(void *ctx, const char *why) {
   kw_driver_init(&client->driver, NULL);
   client->is_closed = true;
   if (why != NULL) snprintf(client->why, sizeof client->why, "%s", why);
-  kw_session_end(client->session);
-  end_calls(client);
+  end(client, why != NULL ? why : "the connection has ended");
+  if (client->session != NULL) end_calls(client);
 }
 
 /* Follows the session's state after received bytes or a timer. If the session has ended, its calls end at once, before
  * its socket is closed. After a GOAWAY of the server, calls that were not sent end. */
 static void follow_session(kw_client *client) {
-  if (kw_session_is_done(client->session)) end_calls(client);
-  if (kw_session_got_goaway(client->session)) refuse_unsent(client);
+  if (client->session != NULL && kw_session_is_done(client->session)) end_calls(client);
+  if (client->session != NULL && kw_session_got_goaway(client->session)) refuse_unsent(client);
   update(client);
 }
 
@@ -338,32 +446,50 @@ static void feed(void *ctx, const void *bytes, size_t len, int64_t now) {
   kw_client *client = ctx;
   if (client->is_closed) return;
   client->now = now;
-  kw_session_feed(client->session, kw_slice_of(bytes, len), now);
+  if (client->session != NULL) {
+    kw_session_feed(client->session, kw_slice_of(bytes, len), now);
+  } else if (http_of(client) != NULL) {
+    client->n_fed += len;
+    kw_http_feed(http_of(client), kw_slice_of(bytes, len), now);
+  }
   follow_session(client);
+}
+
+static kw_chain *out_of(const kw_client *client) {
+  if (client->session != NULL) return kw_session_out(client->session);
+  return http_of(client) != NULL ? kw_http_out(http_of(client)) : NULL;
+}
+
+size_t kw_client_unsent(const kw_client *client) {
+  return out_of(client) == NULL ? 0 : out_of(client)->len;
 }
 
 static size_t pending(void *ctx, struct iovec *pieces, size_t max) {
   const kw_client *client = ctx;
-  kw_session_flush(client->session);
-  return kw_chain_peek(kw_session_out(client->session), pieces, max);
+  if (client->session != NULL) {
+    kw_session_flush(client->session);
+  } else if (http_of(client) != NULL) {
+    kw_http_flush(http_of(client), client->now);
+  }
+  return out_of(client) == NULL ? 0 : kw_chain_peek(out_of(client), pieces, max);
 }
 
 static void wrote(void *ctx, size_t bytes) {
   kw_client *client = ctx;
-  kw_chain_skip(kw_session_out(client->session), bytes);
-  kw_session_wrote(client->session);
-  kw_driver_set_deadline(&client->driver, kw_session_deadline(client->session));
+  if (out_of(client) == NULL) return;
+  kw_chain_skip(out_of(client), bytes);
+  if (client->session != NULL) {
+    kw_session_wrote(client->session);
+  } else {
+    kw_http_wrote(http_of(client), client->now);
+  }
+  kw_driver_set_deadline(&client->driver, kw_client_deadline(client));
 }
 
 static unsigned state(const void *ctx) {
   const kw_client *client = ctx;
   if (client->is_closed) return KW_PEER_IS_DONE;
-  return kw_driver_state(kw_session_is_done(client->session),
-                         kw_session_wants_bytes(client->session));
-}
-
-int64_t kw_client_deadline(const kw_client *client) {
-  return kw_session_deadline(client->session);
+  return kw_driver_state(is_done(client), wants_bytes(client));
 }
 
 static void step(void *ctx, int64_t now) {
@@ -371,7 +497,7 @@ static void step(void *ctx, int64_t now) {
   if (client->is_closed) return;
   client->now = now;
   kw_driver_stepped(&client->driver);
-  kw_session_step(client->session, now);
+  step_either(client, now);
   follow_session(client);
 }
 

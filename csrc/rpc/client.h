@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * client: one connection to a server, and its calls.
+ * client: one connection to a server, and its calls; or of HTTP, with its fetches, see rpc/fetch.h. The functions for
+ * calls and watches are not used for HTTP.
  *
  *   NEW -> DIALING -> OPEN -> CLOSED        a driver moves the bytes, as in face/engine.h; or Lua does, without dialing
  *
@@ -20,6 +21,7 @@
 
 #include "face/engine.h"
 #include "h2/session.h"
+#include "rpc/fetch.h"
 
 typedef enum kw_return_kind { KW_RETURN_NOTHING, KW_RETURN_MESSAGE, KW_RETURN_END } kw_return_kind;
 
@@ -45,6 +47,16 @@ typedef struct kw_call_hooks {
 kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, size_t max_untaken,
                          uint64_t hash_seed, int64_t now);
 
+/* Makes a client of HTTP that is not connected. The options are copied, and is_client is set in the copy. It may take
+ * connect_ms milliseconds to connect; 0: unlimited. Returns NULL if memory is short. */
+kw_client *kw_client_new_http(const kw_http_options *options, int64_t connect_ms, int64_t now);
+
+/* Returns the fetches of a client of HTTP; NULL: it is one of gRPC. */
+kw_fetches *kw_client_fetches(kw_client *client);
+
+/* Continues with the fetches, after a function of rpc/fetch.h was called. */
+void kw_client_touch(kw_client *client);
+
 /* Ends every call, and frees the client. Calls no hook of the driver. */
 void kw_client_free(kw_client *client);
 
@@ -62,14 +74,18 @@ const char *kw_client_why(const kw_client *client);
 
 /* The state of a connection, for Lua. */
 typedef struct kw_client_health {
-  bool is_ready;              /* the server has sent its settings, and takes calls */
-  bool is_over;               /* the connection is closed, or about to be */
+  bool is_ready; /* the server has sent its settings, and takes calls; of HTTP: it is connected */
+  bool is_over;  /* the connection is closed, or about to be */
   bool got_enhance_your_calm; /* see kw_session_got_enhance_your_calm */
-  uint64_t data_bytes;        /* received bytes of DATA frames: complete and incomplete messages */
+  uint64_t
+      data_bytes; /* received bytes of DATA frames: complete and incomplete messages; of HTTP: all */
 } kw_client_health;
 
 /* Returns the health of a client, which then is no longer news for kw_client_has_news. */
 kw_client_health kw_client_read_health(kw_client *client);
+
+/* Returns how many bytes wait to be written. */
+size_t kw_client_unsent(const kw_client *client);
 
 /* Returns the last time that the driver has passed, in milliseconds. */
 int64_t kw_client_now(const kw_client *client);
@@ -137,7 +153,7 @@ kw_link *kw_client_ready_watches(kw_client *client);
 extern const kw_peer_face kw_dialed_face;
 
 void kw_client_dial(kw_client *client, const kw_peer_hooks *hooks, int64_t now);
-void kw_client_opened(kw_client *client, int64_t now);
+void kw_client_opened(kw_client *client, bool has_h2, int64_t now);
 bool kw_client_has_news(const kw_client *client);
 int64_t kw_client_deadline(const kw_client *client);
 

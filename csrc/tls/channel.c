@@ -257,21 +257,28 @@ static void note_common_name(kw_tls_channel *channel) {
   OPENSSL_free(text);
 }
 
-/* True if the protocol that was agreed on can be used. A server tells protocols apart by the first bytes. */
-static bool has_protocol(const kw_tls_channel *channel) {
+bool kw_tls_channel_has_h2(const kw_tls_channel *channel) {
   const unsigned char *protocol;
   unsigned len;
   SSL_get0_alpn_selected(channel->ssl, &protocol, &len);
-  return kw_tls_context_is_server(channel->remote.context) ||
-         (len == 2 && memcmp(protocol, "h2", 2) == 0);
+  return len == 2 && memcmp(protocol, "h2", 2) == 0;
 }
 
-/* Called when the handshake has succeeded. A server that has chosen no protocol might not speak HTTP/2. */
+/* True if the protocol that was agreed on can be used. A server tells protocols apart by the first bytes. A server that
+ * has chosen no protocol might not speak HTTP/2. */
+static bool has_protocol(const kw_tls_channel *channel) {
+  const kw_tls_context *context = channel->remote.context;
+  return kw_tls_context_is_server(context) ||
+         kw_tls_context_offers(context, kw_tls_channel_has_h2(channel));
+}
+
+/* Called when the handshake has succeeded. */
 static void begin(kw_tls_channel *channel) {
   if (!has_protocol(channel)) {
+    bool has_h2 = kw_tls_channel_has_h2(channel);
     kw_tls_fail(&channel->remote.failure, KW_TLS_PROTOCOL,
-                "the %s does not speak HTTP/2: it has not agreed to the protocol h2 (ALPN)",
-                role(channel));
+                "the %s does not speak HTTP/%s: it has not agreed to the protocol %s (ALPN)",
+                role(channel), has_h2 ? "1.1" : "2", has_h2 ? "http/1.1" : "h2");
     SSL_shutdown(channel->ssl);
     return;
   }

@@ -39,6 +39,7 @@ void kw_tls_channel_wrote(kw_tls_channel *channel, size_t bytes);
 unsigned kw_tls_channel_state(const kw_tls_channel *channel);
 const kw_tls_failure *kw_tls_channel_failure(const kw_tls_channel *channel);
 const char *kw_tls_channel_common_name(const kw_tls_channel *channel);
+bool kw_tls_channel_has_h2(const kw_tls_channel *channel);
 
 /* Does what kw_tls_channel_read_from does, without *input. */
 size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap);

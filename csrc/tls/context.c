@@ -7,9 +7,10 @@
 #include "base/mem.h"
 #include "tls/suites.h"
 
-#define ALPN_CLIENT "\2h2"            /* lists of protocols, each after its length */
-#define ALPN_SERVER "\2h2\10http/1.1" /* the first one that the client offers is chosen */
-#define CERT_LIST 65536               /* bytes of the certificates that the other side may send */
+/* A list of protocols, each after its length. A server chooses the first one that the client offers. */
+#define ALPN "\2h2\10http/1.1"
+#define ALPN_H2 3        /* bytes of the first one */
+#define CERT_LIST 65536  /* bytes of the certificates that the other side may send */
 #define CERT_DEPTH 10    /* certificates between that of the other side and its authority */
 #define SECURITY_LEVEL 2 /* OpenSSL's: keys of 112 bits of security, for example RSA of 2048 bits */
 #define TICKET_KEYS 80   /* bytes of the keys of tickets, as OpenSSL defines them */
@@ -24,6 +25,8 @@ struct kw_tls_context {
   unsigned refs;
   bool is_server;
   bool is_unverified;
+  bool takes_http1;
+  bool refuses_h2;
   bool wants_client_cert;
   kw_tls_pem ca, cert, key, crl;
   char *server_name, *allowed_hosts, *cipher_suites; /* or NULL */
@@ -222,8 +225,8 @@ static int on_protocols(SSL *ssl, const unsigned char **chosen, unsigned char *c
                         const unsigned char *offered, unsigned offered_len, void *unused) {
   unsigned char *found;
   (void)ssl, (void)unused;
-  int rc = SSL_select_next_proto(&found, chosen_len, (const unsigned char *)ALPN_SERVER,
-                                 sizeof ALPN_SERVER - 1, offered, offered_len);
+  int rc = SSL_select_next_proto(&found, chosen_len, (const unsigned char *)ALPN, sizeof ALPN - 1,
+                                 offered, offered_len);
   *chosen = found;
   return rc == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
@@ -354,8 +357,9 @@ static bool set_client(const kw_tls_context *context, SSL_CTX *ssl) {
                      verifies(context) ? on_verify : NULL);
   SSL_CTX_set_session_cache_mode(ssl, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
   SSL_CTX_sess_set_new_cb(ssl, on_new_session);
-  return SSL_CTX_set_alpn_protos(ssl, (const unsigned char *)ALPN_CLIENT, sizeof ALPN_CLIENT - 1) ==
-         0;
+  unsigned from = context->refuses_h2 ? ALPN_H2 : 0;
+  unsigned to = context->takes_http1 ? sizeof ALPN - 1 : ALPN_H2;
+  return SSL_CTX_set_alpn_protos(ssl, (const unsigned char *)ALPN + from, to - from) == 0;
 }
 
 static bool fill(kw_tls_context *context, SSL_CTX *ssl, kw_tls_failure *failure) {
@@ -412,6 +416,10 @@ static bool refresh(kw_tls_context *context) {
   context->news = KW_TLS_FILES_CHANGED;
   forget_all(context);
   return true;
+}
+
+bool kw_tls_context_offers(const kw_tls_context *context, bool is_h2) {
+  return is_h2 ? !context->refuses_h2 : context->takes_http1;
 }
 
 bool kw_tls_context_refresh(kw_tls_context *context) {
@@ -490,6 +498,8 @@ static bool copy_slice(char **to, kw_slice from) {
 static bool copy_options(kw_tls_context *context, const kw_tls_options *options) {
   context->is_server = options->is_server;
   context->is_unverified = options->is_unverified;
+  context->takes_http1 = options->takes_http1;
+  context->refuses_h2 = options->refuses_h2;
   context->wants_client_cert = options->wants_client_cert;
   context->min_version = kw_tls_version_of(options->min_version);
   context->max_version = kw_tls_version_of(options->max_version);

@@ -28,6 +28,8 @@
 typedef struct kw_tls_options {
   bool is_server;
   bool is_unverified;     /* a client trusts any server */
+  bool takes_http1;       /* a client offers http/1.1 (ALPN), too */
+  bool refuses_h2;        /* a client does not offer h2 */
   bool wants_client_cert; /* a server accepts only clients with a certificate; `ca` implies that */
   kw_slice ca;            /* trusted authorities; default: those of the system */
   kw_slice cert;          /* own certificate, followed by its intermediate certificates */
@@ -57,6 +59,9 @@ void kw_tls_context_release(kw_tls_context *context);
 
 /* True for a context of servers, false for one of clients. */
 bool kw_tls_context_is_server(const kw_tls_context *context);
+
+/* True if a client's context offers a protocol, h2 or else http/1.1. */
+bool kw_tls_context_offers(const kw_tls_context *context, bool is_h2);
 
 /* Reads changed files. Returns false if they are unusable, or if the process is in exit: see kw_tls_context_trouble. */
 bool kw_tls_context_refresh(kw_tls_context *context);

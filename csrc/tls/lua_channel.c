@@ -161,12 +161,14 @@ static void set_text(lua_State *L, const char *text, const char *name) {
 static int l_info(lua_State *L) {
   check(L);
   lua_settop(L, 1);
-  lua_createtable(L, 0, 5);
+  lua_createtable(L, 0, 6);
   if ((kw_tls_channel_state(check(L)) & KW_TLS_IS_OPEN) == 0) return 0;
   set_text(L, kw_tls_channel_info(check(L)).version, "version"); /* static */
   set_text(L, kw_tls_channel_info(check(L)).suite, "cipher_suite");
   lua_pushboolean(L, kw_tls_channel_info(check(L)).is_resumed);
   lua_setfield(L, -2, "is_resumed");
+  lua_pushboolean(L, kw_tls_channel_has_h2(check(L)));
+  lua_setfield(L, -2, "has_h2");
   char text[KW_TLS_NAME] = "";
   const char *name = kw_tls_channel_info(check(L)).name;
   if (name != NULL) strncpy(text, name, sizeof text - 1);

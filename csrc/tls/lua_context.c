@@ -73,11 +73,15 @@ static const char *broken_rule(const fields *given) {
 
 /* }====== */
 
-/* tls.client{ ca =, cert =, key =, crl =, server_name =, verify =, cipher_suites =, min_version =, max_version = }: a
- * context; or nil, text and kind of the failure. */
+/* tls.client({ ca =, cert =, key =, crl =, server_name =, verify =, cipher_suites =, min_version =, max_version = },
+ * protocols): a context; or nil, text and kind of the failure. protocols: "h2", the default, "h1" or "any". */
 static int l_client(lua_State *L) {
+  static const char *const protocols[] = {"h2", "h1", "any", NULL};
   kw_tls_failure failure = {KW_TLS_NONE, ""};
+  int protocol = luaL_checkoption(L, 2, "h2", protocols);
   fields given = {.verify = true};
+  given.options.takes_http1 = protocol != 0;
+  given.options.refuses_h2 = protocol == 1;
   if (!kw_tls_read_options(L, client_options, &given, &failure))
     return kw_tls_push_failure(L, &failure);
   given.options.is_unverified = !given.verify;

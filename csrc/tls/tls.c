@@ -28,6 +28,7 @@ static const kw_tls face = {
     .state = kw_tls_channel_state,
     .failure = kw_tls_channel_failure,
     .common_name = kw_tls_channel_common_name,
+    .has_h2 = kw_tls_channel_has_h2,
     .close = kw_tls_channel_close,
 };
 

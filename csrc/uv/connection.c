@@ -72,7 +72,9 @@ static int error_of(const kw_connection *connection, int status) {
 /* Tells the engine that the client may send and receive. */
 static void open_client(kw_connection *connection) {
   kw_loop_client *loop_client = connection->loop_client;
-  loop_client->engine->opened(loop_client->client, kw_loop_now(connection->loop));
+  const kw_tls_peer *tls_peer = connection->tls_peer;
+  bool has_h2 = tls_peer != NULL && tls_peer->tls->has_h2(tls_peer->channel);
+  loop_client->engine->opened(loop_client->client, has_h2, kw_loop_now(connection->loop));
 }
 
 /* Called when the handshake of a connection has succeeded. */

@@ -290,6 +290,34 @@ case("client:dial", of("client", NOW))
 case("client:opened", of("client", NOW))
 case("client:closed", of("client", "why"))
 
+-- Clients of HTTP.
+case("core.http_client", function() return { idle_timeout = 1 }, NOW end)
+case("client:fetch", of("web", "GET", "spec", "/", { "name", "value" }, 0))
+case("client:write", function(w) return w.web, w.fetch, LONG end)
+case("client:finish", function(w) return w.web, w.fetch end)
+case("client:take", function(w)
+  w.web:feed("HTTP/1.1 200 OK\r\nname: value\r\ncontent-length: 300\r\n\r\n", NOW)
+  return w.web, w.fetch
+end, function(w)
+  w.web:feed("HTTP/1.1 200 OK\r\ncontent-length: 300\r\n\r\n" .. LONG, NOW)
+  w.web:take(w.fetch)
+  return w.web, w.fetch
+end, function(w)
+  w.web:feed("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nname: value\r\n\r\n", NOW)
+  w.web:take(w.fetch)
+  return w.web, w.fetch
+end, function(w)
+  w.web:feed("wrong", NOW)
+  return w.web, w.fetch
+end)
+case("client:drop", function(w) return w.web, w.fetch end)
+case("client:next_fetch", function(w)
+  w.web:feed("wrong\r\n", NOW)
+  return w.web, w.fetch
+end)
+case("client:is_idle", of "web")
+case("client:unsent", of "web")
+
 -- Watches of a client.
 case("core.subscription", function() return 1, "k", { prefix = true } end)
 case("subscription:take", of "subscription", function(w) return w.subscription, { {}, { value = LONG } } end)

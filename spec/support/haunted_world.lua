@@ -109,6 +109,14 @@ function make.client(w)
   return client
 end
 
+function make.web()
+  local web = core.http_client({ idle_timeout = 1 }, NOW)
+  web:opened(NOW)
+  return web
+end
+
+function make.fetch(w) return assert((w.web:fetch("POST", "spec", "/", { "name", "value" }, 1000))) end
+
 local function move(from, to)
   local bytes = from:pending()
   if bytes ~= "" then to:feed(bytes, NOW) end
@@ -228,7 +236,7 @@ function world.is_part(name) return make[name] ~= nil end
 function world.new() return setmetatable({ arguments = {} }, mt) end
 
 local CLOSED = { "feed_state", "content_writer", "hashing", "subscription", "watch",
-  "snapshot", "client", "peer", "lookup", "catcher", "thread", "failed_thread",
+  "snapshot", "client", "web", "peer", "lookup", "catcher", "thread", "failed_thread",
   "server", "listener", "store", "replica", "durable", "broken", "loop", "channel", "far_channel", "tls_client",
   "tls_server" }
 

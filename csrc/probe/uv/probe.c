@@ -257,8 +257,8 @@ static void client_dial(kw_client *client, const kw_peer_hooks *hooks, int64_t n
   if (client->timeout > 0) hooks->on_deadline(hooks->ctx, now + client->timeout);
 }
 
-static void client_opened(kw_client *client, int64_t now) {
-  (void)now;
+static void client_opened(kw_client *client, bool has_h2, int64_t now) {
+  (void)has_h2, (void)now;
   assert(!client->is_opened);
   client->is_opened = client->has_news = true;
   client->hooks.on_deadline(client->hooks.ctx, INT64_MAX);

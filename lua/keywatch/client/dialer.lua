@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- dialer: opens a connection to one of several endpoints, and tries all addresses of each.
+--- dialer: opens a connection to one of several endpoints, and tries all addresses of each, see attempt.lua.
 --
 -- A round tries the endpoints until one answers, in the order of the option `prefer`:
 --
@@ -11,22 +11,18 @@
 -- in the member list come last. A round has failed when no endpoint has answered. After each failed round the dialer
 -- waits, see backoff.lua. The dialer never blocks: `poll` proceeds as far as possible.
 
+local attempts_of = require "keywatch.client.attempt"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local connections = require "keywatch.client.connection"
+local sooner = require("keywatch.task.timers").sooner
 local url = require "keywatch.support.url"
 
 local STABLE = 5 -- seconds: the end of a connection that has lasted this long is not a failure
-local MAX_TEXTS = 3 -- of the failures of an endpoint's addresses, in an error
 local AVOID = 10 -- seconds after a failure during which an endpoint comes after the others
 
 local dialer_methods = {}
 local dialer_mt = { __index = dialer_methods }
-
---- True if a host is an IP address, and needs no lookup.
-local function is_digits(host)
-  return host:match("^[%d.]+$") ~= nil or host:find(":", 1, true) ~= nil
-end
 
 --- Returns the endpoint of a text, a URL or host:port, which has TLS if `has_tls`; or nil and the reason, as the end of
 -- a sentence.
@@ -49,11 +45,11 @@ end
 -- is a function of backoff.lua, and `prefer` is the option of connect.
 local function new(endpoints, options, security, backoff, prefer)
   return setmetatable({
+    dial = function(endpoint, address) return connections.dial(endpoint, address, options, security) end,
     endpoints = endpoints,
     given = endpoints, -- those of connect
     extra = {},        -- those of connect that are not in `endpoints`
     options = options,
-    security = security,
     backoff = backoff,
     prefer = prefer,
     steps = nil,       -- lists of endpoints that this round has not tried yet; each list is tried at once
@@ -156,95 +152,20 @@ end
 
 -- }======
 
--- {====== Trying one endpoint ======
+-- {====== Trying endpoints ======
 
 --- Notes why an endpoint has failed.
 local function note(self, endpoint, text)
   self.trouble = ("%s: %s"):format(endpoint.url, text)
 end
 
---- Notes why an address of an endpoint has failed, and keeps the failures of its other addresses: one address may have
--- a bad certificate, and the next one may be closed.
-local function note_attempt(self, attempt, text)
-  local texts = attempt.texts
-  for _, known in ipairs(texts) do
-    if known == text then return end
-  end
-  if #texts < MAX_TEXTS then texts[#texts + 1] = text end
-  note(self, attempt.endpoint, table.concat(texts, "; "))
-end
-
---- Begins to try an endpoint: finds its addresses, or begins to look its name up. Returns the attempt.
-local function begin(self, endpoint, now)
-  local attempt = {
-    endpoint = endpoint,
-    addresses = {},     -- the addresses that were not tried yet
-    lookup = nil,       -- the lookup of the endpoint's host name, while it is running
-    lookup_until = nil, -- the deadline of the lookup
-    connection = nil,   -- the connection that is being opened
-    is_over = false,    -- the attempt was abandoned
-    texts = {},         -- the errors of its addresses, each text once
-  }
-  local address = endpoint.address
-  if address.path or is_digits(address.host) then
-    attempt.addresses[1] = address
-    return attempt
-  end
-  local lookup, text = driver.get().lookup(address.host)
-  if not lookup then note_attempt(self, attempt, text) end
-  attempt.lookup, attempt.lookup_until = lookup, now + self.options.handshake_timeout
-  return attempt
-end
-
---- Takes the result of a lookup. Returns false if the lookup is still running.
-local function take_lookup(self, attempt, now)
-  local hosts, text = attempt.lookup:result()
-  if hosts == nil and now < attempt.lookup_until then return false end
-  if not hosts then note_attempt(self, attempt, text or "the lookup of its name took too long") end
-  local addresses, port = {}, attempt.endpoint.address.port
-  for i, host in ipairs(hosts or {}) do addresses[i] = { host = host, port = port } end
-  attempt.addresses, attempt.lookup = addresses, nil
-  return true
-end
-
---- Begins to connect to the next address of an endpoint. Returns false if there is none left.
-local function dial_next(self, attempt)
-  local address = table.remove(attempt.addresses, 1)
-  if not address then return false end
-  local opened, text = connections.dial(attempt.endpoint, address, self.options, self.security)
-  if not opened then
-    note_attempt(self, attempt, text)
-  elseif attempt.is_over or self.is_closed then
-    opened:close() -- a finalizer has closed the client
-  else
-    attempt.connection = opened
-  end
-  return true
-end
-
---- Continues an attempt as far as possible. Returns its connection once that takes calls, false if the endpoint has
--- failed, or nil if the attempt continues.
+--- Continues an attempt. Returns what attempt:step returns.
 local function step(self, attempt, now)
-  while true do
-    local opened = attempt.connection
-    if attempt.is_over or self.is_closed then
-      return false
-    elseif opened then
-      local is_ready, is_over, why = opened:poll()
-      if is_ready then return opened end
-      if not is_over then return nil end
-      note_attempt(self, attempt, why or "the connection has ended")
-      attempt.connection = nil
-      opened:close()
-    elseif attempt.lookup then
-      if not take_lookup(self, attempt, now) then return nil end
-    elseif not dial_next(self, attempt) then
-      return false
-    end
-  end
+  local before = attempt.trouble
+  local found = attempt:step(now)
+  if attempt.trouble ~= before then note(self, attempt.endpoint, attempt.trouble) end
+  return found
 end
-
--- }======
 
 -- {====== Rounds ======
 
@@ -256,7 +177,6 @@ local function step_all(self, now)
     local attempt = attempts[i]
     local found = step(self, attempt, now)
     if found then
-      attempt.connection = nil -- no longer the dialer's
       self:stop()
       self.trouble = nil
       return found
@@ -272,10 +192,7 @@ end
 --- Returns the seconds until the first lookup has taken too long, or nil if no lookup is running.
 local function until_lookup(self, now)
   local wait
-  for _, attempt in ipairs(self.attempts) do
-    local left = attempt.lookup and math.max(0, attempt.lookup_until - now)
-    if left and (not wait or left < wait) then wait = left end
-  end
+  for _, attempt in ipairs(self.attempts) do wait = sooner(wait, attempt:until_lookup(now)) end
   return wait
 end
 
@@ -302,7 +219,8 @@ function dialer_methods:poll(now)
       fail_round(self, now)
     else
       for _, endpoint in ipairs(endpoints) do
-        local attempt = begin(self, endpoint, now)
+        local attempt = attempts_of.new(endpoint, self.dial, now + self.options.handshake_timeout)
+        if attempt.trouble then note(self, endpoint, attempt.trouble) end
         table.insert(self.attempts, attempt)
       end
     end
@@ -345,10 +263,7 @@ end
 function dialer_methods:stop()
   local attempts = self.attempts
   self.attempts, self.steps = {}, nil
-  for _, attempt in ipairs(attempts) do
-    attempt.is_over = true
-    if attempt.connection then attempt.connection:close() end
-  end
+  for _, attempt in ipairs(attempts) do attempt:stop() end
 end
 
 --- Closes the connections that are being opened, and opens no more.

@@ -24,8 +24,9 @@ local function find_tls(endpoints)
 end
 
 --- Returns the security object of a client. `options` is the option tls of connect: {} if the option is true, or nil.
--- Returns nil and an error if a file or a PEM text is unusable. Raises if the options are invalid.
-local function new(endpoints, options)
+-- `name` is the public function that was called, default connect; `protocols` are those of tls.client. Returns nil and
+-- an error if a file or a PEM text is unusable. Raises if the options are invalid.
+local function new(endpoints, options, name, protocols)
   local self = setmetatable({
     context = nil,     -- of keywatch.tls; nil: the client has no TLS
     trouble = nil,     -- the text of the last error of the context's files; nil: they are usable
@@ -37,7 +38,7 @@ local function new(endpoints, options)
   local secure = find_tls(endpoints)
   if not options and not secure then return self end
   local what = secure and ("the endpoint '%s'"):format(secure.url) or "the option 'tls'"
-  local context, err = tls.new("client", options or {}, "connect", what)
+  local context, err = tls.new("client", options or {}, name or "connect", what, protocols)
   if not context then return nil, err end
   self.context = context
   return self

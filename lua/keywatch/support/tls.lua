@@ -31,9 +31,9 @@ local function check_server(options, name)
 end
 
 --- Returns a context of a kind, "client" or "server"; or nil and an error if a file, or PEM text, is unusable. Raises
--- if the options break a rule, or keywatch.tls cannot be loaded.
-local function new(kind, options, name, what)
-  local context, text, fault = must_load(name, what)[kind](options)
+-- if the options break a rule, or keywatch.tls cannot be loaded. `protocols` are those of tls.client.
+local function new(kind, options, name, what, protocols)
+  local context, text, fault = must_load(name, what)[kind](options, protocols)
   if context then return context end
   if fault == "option" then check.misuse("%s: %s", name, text) end
   return nil, errors.new(fault == "memory" and "out_of_memory" or "failed_precondition", "keywatch: " .. text)

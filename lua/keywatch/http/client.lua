@@ -1,0 +1,251 @@
+-- SPDX-License-Identifier: MIT
+--- client: a client of HTTP.
+
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local exchanges = require "keywatch.http.exchange"
+local locations = require "keywatch.http.location"
+local pools = require "keywatch.http.pool"
+local security = require "keywatch.client.security"
+
+local MAX_FIELDS = 100
+local TOKEN = "^[%w!#$%%&'*+%-.^_`|~]+$"
+
+-- Methods whose request may be sent twice.
+local IS_IDEMPOTENT = { GET = true, HEAD = true, OPTIONS = true, TRACE = true, PUT = true, DELETE = true }
+local HAS_BODY = { POST = true, PUT = true, PATCH = true } -- an empty one has a length, too
+
+-- Fields that the connection sets.
+local RESERVED = {
+  connection = true, ["keep-alive"] = true, ["proxy-connection"] = true, ["transfer-encoding"] = true, upgrade = true,
+  ["content-length"] = true,
+}
+
+local client_methods, client_mt = check.class "keywatch.http_client"
+
+function client_mt:__tostring()
+  return ("keywatch.http_client<%d connections%s>"):format(self.pool.count, self.pool.is_closed and ", closed" or "")
+end
+
+-- {====== Options ======
+
+local DEFAULTS = {
+  timeout = 10, connect_timeout = 5, stall = 30, idle_timeout = 30, max_connections = 64, max_per_host = 8,
+  max_body = 64 * 2 ^ 20,
+}
+local KINDS = {
+  timeout = "positive", connect_timeout = "some seconds", stall = "positive", idle_timeout = "some seconds",
+  max_connections = "count", max_per_host = "count", max_body = "0 or more", headers = "table",
+  tls = { "a table or true", function(value) return type(value) == "table" or value == true end },
+}
+local REQUEST_KINDS = {
+  method = "text", headers = "table", timeout = "positive", stall = "positive", max_body = "0 or more",
+  body = { "a string, or a function that returns the next part", function(value)
+    return type(value) == "string" or check.is_callable(value)
+  end },
+}
+local OPEN_KINDS = {
+  method = "text", headers = "table", timeout = "positive", stall = "positive", length = "amount",
+}
+
+--- Returns a client. Returns nil and an error if a file of the option tls is unusable.
+local function new(opts)
+  opts = check.options(opts, "client", KINDS)
+  local own = {}
+  for name, value in pairs(DEFAULTS) do own[name] = opts[name] or value end
+  own.headers = opts.headers or {}
+  local shared, err
+  if opts.tls then
+    shared, err = security.new({}, opts.tls == true and {} or opts.tls, "client", "h1")
+    if not shared then return nil, err end
+  end
+  local plain = security.new {}
+  local pool = pools.new {
+    connect_timeout = own.connect_timeout, idle_timeout = own.idle_timeout,
+    max_connections = own.max_connections, max_per_host = own.max_per_host,
+    get_security = function(endpoint)
+      if not endpoint.address.is_tls then return plain end
+      if not shared then shared, err = security.new({}, {}, "request", "h1") end
+      return shared, err
+    end,
+  }
+  return setmetatable({
+    opts = own,
+    pool = pool,
+    sentinel = compat.sentinel(function() driver.forget(pool) end),
+  }, client_mt)
+end
+
+-- }======
+
+-- {====== Requests ======
+
+--- Adds the values of a header to a list of fields. Raises if the header is not valid.
+local function add_header(list, name, value, what)
+  if type(name) ~= "string" or not name:find(TOKEN) then
+    check.misuse("%s: the name of a header is not valid: %s", what, check.shown(name))
+  end
+  if RESERVED[name:lower()] then check.misuse("%s: the header '%s' is set by the client itself", what, name) end
+  for _, one in ipairs(type(value) == "table" and value or { value }) do
+    if type(one) ~= "string" and type(one) ~= "number" then
+      check.misuse("%s: the header '%s' must be a string, not %s", what, name, check.shown(one))
+    end
+    local text = tostring(one)
+    if text:gsub("\t", ""):find("%c") then check.misuse("%s: the header '%s' has control bytes", what, name) end
+    list[#list + 1], list[#list + 2] = name:lower(), text
+  end
+end
+
+--- Returns the fields of a request as a list; and the value of the header host, if there is one. Headers of the request
+-- replace those of the client; false removes one.
+local function fields_of(common, own, what)
+  local by_name, list, host = { ["user-agent"] = "keywatch" }, {}, nil
+  for _, headers in ipairs { common, own } do
+    for name, value in pairs(headers) do by_name[type(name) == "string" and name:lower() or name] = value end
+  end
+  for name, value in pairs(by_name) do
+    if name == "host" and value then host = tostring(value)
+    elseif value then add_header(list, name, value, what) end
+  end
+  if #list > 2 * MAX_FIELDS then check.misuse("%s: there are more than %d headers", what, MAX_FIELDS) end
+  return list, host
+end
+
+--- Returns the request of a URL and options; or nil and an error if the URL is not valid.
+local function new_request(self, url, opts, what)
+  check.argument(type(url) == "string", 1, what, "URL", url)
+  local method = opts.method or opts.body and "POST" or "GET"
+  if not method:find(TOKEN) or method == "CONNECT" then
+    check.misuse("%s: the method is not valid: %s", what, check.shown(method))
+  end
+  local list, host = fields_of(self.opts.headers, opts.headers or {}, what)
+  local location, why = locations.parse(url)
+  if not location then return nil, errors.new("invalid_argument", ("keywatch: the URL '%s' %s"):format(url, why)) end
+  return { method = method, url = url, location = location, list = list, host = host, length = 0 }
+end
+
+--- Takes a connection and begins an exchange. Returns it, or nil and an error.
+local function begin(self, request, limits)
+  while true do
+    local connection, err = self.pool:acquire(request.location, limits.deadline)
+    if not connection then return nil, err end
+    local was_used = connection.was_used
+    local exchange = exchanges.begin(self.pool, connection, request, limits)
+    if exchange then
+      exchange.client = self -- must not be collected before the exchange
+      return exchange
+    end
+    connection.is_left = true
+    self.pool:release(connection)
+    if not was_used then
+      return nil, errors.new("invalid_argument", ("keywatch: %s %s: the request is not valid"):format(request.method,
+        request.url))
+    end
+  end
+end
+
+--- Returns the time limits of a request.
+local function limits_of(self, opts)
+  local timeout = opts.timeout or self.opts.timeout
+  return {
+    deadline = timeout < math.huge and driver.get().now() + timeout or nil,
+    stall = opts.stall or self.opts.stall,
+  }
+end
+
+--- Sends the body of an exchange. Returns true once the request is complete, or the answer was.
+local function send_body(exchange, body)
+  if type(body) == "string" then
+    if body ~= "" then exchange:write(body) end
+  elseif body then
+    exchange.collected = {}
+    for part in body do
+      if type(part) ~= "string" then check.misuse("request: the body's function must return strings") end
+      if exchange.is_over or not exchange:write(part) then break end
+    end
+  end
+  exchange:finish()
+end
+
+--- Reads the answer of an exchange. Returns { status =, headers =, body =, trailers = }, or nil and an error.
+local function read_answer(exchange, max_body)
+  local head, err = exchange:answer()
+  if not head then return nil, err end
+  local parts, left = {}, max_body
+  while true do
+    local part
+    part, err = exchange:read()
+    if err then return nil, err end
+    if not part then break end
+    parts[#parts + 1], left = part, left - #part
+    if left < 0 then
+      exchange:close()
+      return nil, exchanges.new_error(exchange, "answer_too_large", ("the body is larger than max_body, %d bytes")
+        :format(max_body))
+    end
+  end
+  head.body, head.trailers = table.concat(parts), exchange:trailers()
+  return head
+end
+
+local function perform(exchange, body, max_body)
+  send_body(exchange, body)
+  return read_answer(exchange, max_body)
+end
+
+--- Makes a request once. Returns the answer; or nil, an error, and true if the request may be sent again.
+local function attempt(self, request, body, limits, max_body)
+  local exchange, err = begin(self, request, limits)
+  if not exchange then return nil, err, false end
+  local ok, answer, failure = driver.protect(exchange.close, exchange, perform, exchange, body, max_body)
+  if not ok or not answer then exchange:close() end
+  if not ok then error(answer, 0) end
+  if answer then return answer end
+  local may_repeat = exchange.is_repeatable and exchange.is_unanswered and failure.code == "unavailable"
+    and IS_IDEMPOTENT[request.method] and (body == nil or type(body) == "string")
+  if not IS_IDEMPOTENT[request.method] then failure.maybe_done = true end
+  return nil, failure, may_repeat
+end
+
+--- Makes a request. Returns { status =, headers =, body =, trailers = }; or nil and an error.
+function client_methods:request(url, opts)
+  opts = check.options(opts, "request", REQUEST_KINDS)
+  local request, err = new_request(self, url, opts, "request")
+  if not request then return nil, err end
+  local body = opts.body
+  if type(body) == "string" then request.length = #body
+  elseif body then request.length = -1 end
+  driver.get().check_send()
+  local limits, max_body = limits_of(self, opts), opts.max_body or self.opts.max_body
+  local answer, failure, may_repeat = attempt(self, request, body, limits, max_body)
+  if may_repeat then answer, failure = attempt(self, request, body, limits, max_body) end
+  return check.results(answer, failure)
+end
+
+--- Begins a request whose body, and the body of whose answer, are streams. Returns the exchange; or nil and an error.
+-- The timeout is that of the answer's head.
+function client_methods:open(url, opts)
+  opts = check.options(opts, "open", OPEN_KINDS)
+  local request, err = new_request(self, url, opts, "open")
+  if not request then return nil, err end
+  request.length = opts.length or HAS_BODY[request.method] and -1 or 0
+  driver.get().check_send()
+  local exchange, failure = begin(self, request, limits_of(self, opts))
+  if not exchange then return nil, failure end
+  exchange.is_streamed = true
+  if request.length == 0 then exchange:finish() end
+  return exchange
+end
+
+-- }======
+
+--- Closes the client. Its requests fail.
+function client_methods:close()
+  self.pool:close()
+end
+
+client_mt.__close = client_methods.close
+
+return { new = new, methods = client_methods }

@@ -1,0 +1,61 @@
+-- SPDX-License-Identifier: MIT
+--- connection: one connection of a client of HTTP.
+
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+
+local connection_methods = {}
+local connection_mt = { __index = connection_methods }
+
+--- Begins to connect to an address of an endpoint. `options` are for core.http_client. Returns the connection, which is
+-- ready once `poll` returns true; or nil and the text of the error.
+local function dial(endpoint, address, options, security)
+  local d = driver.get()
+  local object = core.http_client(options, d.now())
+  if not object then return nil, "out of memory" end
+  local ok, text = d.dial(object, address, security:of(endpoint, address))
+  security:check_files()
+  if not ok then
+    object:close()
+    return nil, text
+  end
+  return setmetatable({
+    core = object,
+    endpoint = endpoint,
+    arrivals = {},      -- driver events by the id of the exchange: set when the core has news for it
+    was_used = false,   -- an exchange has ended
+    is_left = false,    -- no more exchanges begin
+    is_closed = false,
+    idle_since = nil,   -- a time while the connection is idle
+  }, connection_mt)
+end
+
+--- Wakes the exchanges that have news. Returns whether the connection is open; whether it has ended; and why.
+function connection_methods:poll()
+  local object = self.core
+  for id in object.next_fetch, object do
+    local arrival = self.arrivals[id]
+    if arrival then arrival:set() end
+  end
+  return object:health()
+end
+
+--- Returns a number that changes when bytes have moved.
+function connection_methods:progress()
+  local _, _, _, _, received = self.core:health()
+  return (received or 0) - self.core:unsent()
+end
+
+--- True if another exchange may begin.
+function connection_methods:is_idle()
+  return not self.is_closed and not self.is_left and self.core:is_idle()
+end
+
+--- Closes the connection.
+function connection_methods:close()
+  if self.is_closed then return end
+  self.is_closed = true
+  self.core:close()
+end
+
+return { dial = dial }

@@ -1,0 +1,260 @@
+-- SPDX-License-Identifier: MIT
+--- exchange: one request of a client of HTTP, and its answer.
+--
+-- An exchange has a connection of the pool until both messages are complete, or one has failed. A connection whose
+-- exchange is closed earlier is closed, too, and so is that of an exchange that is collected as garbage.
+
+local check = require "keywatch.support.check"
+local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
+local driver = require "keywatch.task.driver"
+local errors = require "keywatch.support.errors"
+local sooner = require("keywatch.task.timers").sooner
+
+local REFUSED = "the answer is refused: " -- begins the core's text of a malformed answer
+
+local exchange_methods, exchange_mt = check.class "keywatch.exchange"
+
+--- Returns the method and the URL, and " over" once the exchange has ended.
+function exchange_mt:__tostring()
+  return ("keywatch.exchange<%s %s%s>"):format(self.request.method, self.request.url, self.is_over and " over" or "")
+end
+
+--- Returns fields by name in lower case. Several values of one name are joined.
+local function by_name(list)
+  local fields = {}
+  for i = 1, #(list or {}), 2 do
+    local name = list[i]:lower()
+    fields[name] = fields[name] and fields[name] .. ", " .. list[i + 1] or list[i + 1]
+  end
+  return fields
+end
+
+--- Returns an error of an exchange.
+local function new_error(self, code, text)
+  return errors.new(code, ("keywatch: %s %s: %s"):format(self.request.method, self.request.url, text))
+end
+
+--- Gives the connection back. `is_complete`: another exchange may use it.
+local function leave(self, is_complete)
+  if self.is_over then return end
+  self.is_over = true
+  local connection = self.connection
+  connection.arrivals[self.id] = nil
+  if not is_complete then
+    connection.is_left = true
+    connection.core:drop(self.id)
+  end
+  self.pool:release(connection)
+  self.arrival:set()
+end
+
+--- Ends the exchange with an error, and returns that.
+local function fail(self, code, text)
+  self.failure = self.failure or new_error(self, code, text)
+  leave(self, false)
+  return self.failure
+end
+
+--- Begins an exchange on a connection. request: method, url, location, list (of fields), length, host (or nil). limits:
+-- deadline, stall. Returns nil if the connection takes none.
+local function begin(pool, connection, request, limits)
+  local location = request.location
+  local id = connection.core:fetch(request.method, request.host or location.authority, location.path, request.list,
+    request.length)
+  if not id then return nil end
+  local arrival = driver.get().event()
+  connection.arrivals[id] = arrival
+  return setmetatable({
+    pool = pool,
+    connection = connection,
+    id = id,
+    request = request,
+    arrival = arrival,
+    deadline = limits.deadline,
+    stall = limits.stall,
+    is_repeatable = connection.was_used, -- the server may have closed the connection before the request arrived
+    sentinel = compat.sentinel(function()
+      driver.forget { close = function()
+        if not connection.arrivals[id] then return end
+        connection.arrivals[id], connection.is_left = nil, true
+        connection.core:drop(id)
+        pool:release(connection)
+      end }
+    end),
+    head = nil,          -- the answer: { status =, headers = }
+    trailers_by_name = nil,
+    has_end = false,     -- all of the body was taken
+    is_finished = false, -- the request is complete
+    is_over = false,     -- the connection was given back
+    failure = nil,       -- the error that the exchange has ended with
+    is_unanswered = false, -- of a failed exchange: no byte of an answer has arrived
+    is_streamed = false, -- the deadline is that of the head
+    collected = nil,     -- parts of the body that were taken while the exchange was writing; nil: none are taken then
+  }, exchange_mt)
+end
+
+-- {====== News ======
+
+local function on_closed(self, why, is_unanswered)
+  if why then
+    self.is_unanswered = is_unanswered
+    local is_malformed = why:sub(1, #REFUSED) == REFUSED
+    self.failure = self.pool.is_closed and errors.closed("client")
+      or new_error(self, is_malformed and "malformed" or "unavailable", why)
+  end
+  leave(self, why == nil)
+end
+
+--- Takes the next news of the core. Returns "head", "body" and its bytes, "end", or "closed"; nil if there is none.
+local function take(self)
+  if self.is_over then return nil end
+  local kind, one, two = self.connection.core:take(self.id)
+  if kind == "head" then
+    self.head = { status = one, headers = by_name(two) }
+    if self.is_streamed then self.deadline = nil end
+  elseif kind == "end" then
+    self.has_end, self.trailers_by_name = true, by_name(one)
+  elseif kind == "closed" then
+    on_closed(self, one, two)
+  end
+  return kind, one
+end
+
+--- Takes the parts of the body that have arrived, so that the server can continue to read.
+local function collect(self)
+  local kind, bytes
+  repeat
+    kind, bytes = take(self)
+    if kind == "body" then table.insert(self.collected, bytes) end
+  until not kind
+end
+
+local function wait_for(self, seconds)
+  return self.arrival:wait(seconds)
+end
+
+--- Waits for news. `own` is the deadline of the caller, after which the exchange stays open; has_stall: bytes have to
+-- move. Returns true; or nil and an error.
+local function await(self, own, has_stall, stage)
+  local d, stall = driver.get(), has_stall and self.stall or math.huge
+  while true do
+    local now, before = d.now(), has_stall and self.connection:progress()
+    local limit = sooner(sooner(own, self.deadline), stall < math.huge and now + stall or nil)
+    if wait_for(self, limit and math.max(0, limit - now)) then return true end
+    now = d.now()
+    if limit and now < limit then return nil, core.new_error("timeout") end -- driver.expire has ended the wait
+    if self.deadline and now >= self.deadline then
+      return nil, fail(self, "timeout", stage .. " took too long")
+    elseif own and now >= own then
+      return nil, core.new_error("timeout")
+    elseif self.is_over or self.connection:progress() == before then
+      return nil, self.failure or fail(self, "timeout", ("%s: no byte has moved for %g s"):format(stage, stall))
+    end
+  end
+end
+
+-- }======
+
+-- {====== Writing ======
+
+--- Waits while too many bytes are unsent. Returns true; or nil and an error.
+local function await_room(self)
+  while not self.is_over do
+    if self.collected then collect(self) end
+    local has_room = self.is_over or self.connection.core:write(self.id, "")
+    if has_room or has_room == nil then return true end
+    local ok, err = await(self, nil, true, "sending the body")
+    if not ok then return nil, err end
+  end
+  return true
+end
+
+--- Sends a part of the body, and waits while the server takes nothing. Returns true; or nil and an error.
+function exchange_methods:write(bytes)
+  check.argument(type(bytes) == "string", 1, "write", "string", bytes)
+  if self.is_finished then check.misuse("write: the request is complete") end
+  local has_room = not self.is_over and self.connection.core:write(self.id, bytes)
+  if has_room then return true end
+  if has_room == false and not self.is_over then return await_room(self) end
+  return nil, self.failure or new_error(self, "closed", "the exchange has ended before the request: answer says why")
+end
+
+--- Ends the request. Does nothing if it has ended.
+function exchange_methods:finish()
+  if self.is_finished then return end
+  self.is_finished = true
+  if not self.is_over then self.connection.core:finish(self.id) end
+end
+
+-- }======
+
+-- {====== Reading ======
+
+--- Waits for the head of the answer. Returns { status =, headers = }; or nil and an error, of code "timeout" after
+-- `timeout` seconds: the exchange then stays open.
+function exchange_methods:answer(timeout)
+  check.timeout(timeout, "answer")
+  local own = timeout and driver.get().now() + timeout
+  while not self.head do
+    if not self.is_over and not take(self) then
+      local ok, err = await(self, own, false, "the answer")
+      if not ok then return nil, err end
+    elseif self.is_over and not self.head then
+      return nil, self.failure or errors.closed("exchange")
+    end
+  end
+  return self.head
+end
+
+--- Takes what follows the end of an answer, so that its connection is free at once.
+local function conclude(self)
+  while take(self) do end
+  if self.is_finished or self.is_over then return end
+  self:finish()
+end
+
+--- Waits for the next part of the body. Returns it; nil after the last one; or nil and an error, of code "timeout"
+-- after `timeout` seconds: the exchange then stays open.
+function exchange_methods:read(timeout)
+  check.timeout(timeout, "read")
+  local own = timeout and driver.get().now() + timeout
+  while not self.has_end do
+    if self.collected and self.collected[1] then return table.remove(self.collected, 1) end
+    local kind, bytes = take(self)
+    if kind == "body" then return bytes end
+    if self.is_over and not self.has_end then return nil, self.failure or errors.closed("exchange") end
+    if not kind then
+      local ok, err = await(self, own, self.head ~= nil, self.head and "the body of the answer" or "the answer")
+      if not ok then return nil, err end
+    end
+  end
+  if self.collected and self.collected[1] then return table.remove(self.collected, 1) end
+  conclude(self)
+  return nil
+end
+
+--- Returns an iterator over the parts of the body. It raises the error that the exchange fails with.
+function exchange_methods:parts()
+  return function()
+    local part, err = self:read()
+    if err then errors.raise(err) end
+    return part
+  end
+end
+
+--- Returns the fields after the body, by name; nil before its end.
+function exchange_methods:trailers()
+  return self.trailers_by_name
+end
+
+-- }======
+
+--- Ends the exchange. If it is not complete, its connection is closed.
+function exchange_methods:close()
+  leave(self, false)
+end
+
+exchange_mt.__close = exchange_methods.close
+
+return { begin = begin, new_error = new_error, methods = exchange_methods }
