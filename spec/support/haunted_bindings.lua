@@ -295,26 +295,20 @@ case("core.http_client", function() return { idle_timeout = 1 }, NOW end)
 case("client:fetch", of("web", "GET", "spec", "/", { "name", "value" }, 0))
 case("client:write", function(w) return w.web, w.fetch, LONG end)
 case("client:finish", function(w) return w.web, w.fetch end)
-case("client:take", function(w)
-  w.web:feed("HTTP/1.1 200 OK\r\nname: value\r\ncontent-length: 300\r\n\r\n", NOW)
-  return w.web, w.fetch
-end, function(w)
-  w.web:feed("HTTP/1.1 200 OK\r\ncontent-length: 300\r\n\r\n" .. LONG, NOW)
-  w.web:take(w.fetch)
-  return w.web, w.fetch
-end, function(w)
-  w.web:feed("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\nname: value\r\n\r\n", NOW)
-  w.web:take(w.fetch)
-  return w.web, w.fetch
-end, function(w)
-  w.web:feed("wrong", NOW)
-  return w.web, w.fetch
-end)
+--- Returns a setup of a fetch that has received these bytes, and from which `n` news were taken.
+local function fetched(bytes, n)
+  return function(w)
+    local fetch = w.fetch
+    w.web:feed(bytes, NOW)
+    for _ = 1, n do w.web:take(fetch) end
+    return w.web, fetch
+  end
+end
+local HEAD = "HTTP/1.1 200 OK\r\nname: value\r\ntransfer-encoding: chunked\r\n\r\n"
+case("client:take", fetched(HEAD, 0), fetched(HEAD .. "12c\r\n" .. LONG, 1), fetched("wrong\r\n", 0))
+case("client:take", fetched(HEAD .. "0\r\nname: value\r\n\r\n", 1))
 case("client:drop", function(w) return w.web, w.fetch end)
-case("client:next_fetch", function(w)
-  w.web:feed("wrong\r\n", NOW)
-  return w.web, w.fetch
-end)
+case("client:next_fetch", fetched("wrong\r\n", 0))
 case("client:is_idle", of "web")
 case("client:unsent", of "web")
 
