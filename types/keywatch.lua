@@ -1429,7 +1429,7 @@ function Server:addresses() end
 
 ---Adds a service. A method is a function that takes request and call and returns the response, or a table.
 ---@param service string its full name, such as "demo.Notes"
----@param methods table<string, keywatch.Method|keywatch.Handler>
+---@param methods table<string, keywatch.Method|keywatch.UnaryHandler>
 function Server:mount(service, methods) end
 
 ---Adds functions that run before and after every call of every service.
@@ -1784,19 +1784,19 @@ function Stream:close() end
 -- Calls -------------------------------------------------------------------------------------------------------------
 
 ---Handler of a unary method. Returns the response, or nil and an error. An error with a grpc_status is sent to the client unchanged.
----@alias keywatch.Handler fun(request: any, call: keywatch.Call): any, any
+---@alias keywatch.UnaryHandler fun(request: any, call: keywatch.Call): any, any
 
 ---Handler of a streaming method. Its return ends the call: with an error if it returns nil and an error, otherwise with success.
 ---@alias keywatch.StreamHandler fun(call: keywatch.Call): any, any
 
 ---Encodes or decodes a message: the name of one of etcd's messages, or a function.
----@alias keywatch.Codec string|fun(message: any): any
+---@alias keywatch.MessageCodec string|fun(message: any): any
 
 ---@class keywatch.Method
----@field handler keywatch.Handler|keywatch.StreamHandler
+---@field handler keywatch.UnaryHandler|keywatch.StreamHandler
 ---@field stream? boolean true if the method is streaming
----@field request? keywatch.Codec decodes requests; without it they are strings
----@field response? keywatch.Codec encodes responses; without it they are strings
+---@field request? keywatch.MessageCodec decodes requests; without it they are strings
+---@field response? keywatch.MessageCodec encodes responses; without it they are strings
 ---@field max_bytes? number the limit of a request in bytes; 65,536 unless given; math.huge: that of the store
 ---@field max_fields? number the limit of fields and list items of a request decoded by name; 4,096 unless given
 
@@ -1804,17 +1804,16 @@ function Stream:close() end
 ---@field before? fun(call: keywatch.Call): boolean?, any true or nothing: the call proceeds; false or an error: the call is refused
 ---@field after? fun(call: keywatch.Call, status: integer) called at the end of the call with its gRPC status
 
----A call of a method that is implemented in Lua, or that passes middleware.
----An HTTP request, for a handler and for middleware.
+---An HTTP request, for its handler and for middleware.
 ---@class keywatch.Request
 ---@field method string such as "GET"
 ---@field scheme "http"|"https"
----@field host string that the request names, with a port if it has one; or ""
----@field path string encoded, without the query
+---@field host string the requested host, with its port if it has one; "" if an HTTP/1.0 client sends none
+---@field path string still encoded, without the query
 ---@field params table<string, string> the parameters of the path, decoded
----@field query table<string, string> the parameters of the query, decoded; of several values the first
----@field query_text string encoded
----@field headers table<string, string> by name in lower case
+---@field query table<string, string> the parameters of the query, decoded; the first value if a name occurs twice
+---@field query_text string the query, still encoded
+---@field headers table<string, string> by name in lower case; several values are joined by commas
 ---@field peer string address of the client, or ""
 ---@field common_name? string of the client's certificate, if the server asks for certificates
 ---@field server keywatch.Server
@@ -1834,17 +1833,18 @@ function Request:body(max) end
 ---Sends the head of the answer.
 ---@param status integer
 ---@param headers? table<string, string|string[]>
----@param length? integer bytes of the body, if they are known
+---@param length? integer bytes of the body, if the number is known
 function Request:answer(status, headers, length) end
 
----Sends a part of the body, and waits while the client takes nothing. Returns true; or nil and the error "timeout", though
----the part is sent.
+---Sends a part of the body, and waits while the client does not read. Returns true; or nil and the error "timeout", though
+---the part stays queued.
 ---@param bytes string
----@param timeout? number
+---@param timeout? number seconds
 ---@return boolean? ok
 ---@return keywatch.Error? err
 function Request:write(bytes, timeout) end
 
+---A call of a method that is implemented in Lua, or that passes middleware.
 ---@class keywatch.Call
 ---@field path string such as "/demo.Notes/Read"
 ---@field peer string address of the client, or ""
@@ -1864,10 +1864,10 @@ function Call:receive() end
 ---@nodiscard
 function Call:messages() end
 
----Sends a message, and waits while the client takes no more. Returns true; or nil and the error "timeout", though the
----message is sent. Only for streaming handlers.
+---Sends a message, and waits while the client does not read. Returns true; or nil and the error "timeout", though the
+---message stays queued. Only for streaming handlers.
 ---@param message any
----@param timeout? number
+---@param timeout? number seconds
 ---@return boolean? ok
 ---@return keywatch.Error? err
 function Call:send(message, timeout) end
