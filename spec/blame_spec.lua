@@ -629,6 +629,9 @@ describe("a usage error is raised at the caller's line:", function()
       end,
       ["controller.new: option 'store' must be a store, a client, or an object with their methods, not 42"] =
         function() controller.new(controlled { store = 42 }) end,
+      ["bad argument #1 to 'max' (table expected, got limiter)"] = function()
+        controller.limiter.max(controller.limiter.bucket())
+      end,
     } do
       local ok, err = pcall(wrong)
       assert.is_false(ok)

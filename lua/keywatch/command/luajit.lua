@@ -20,17 +20,19 @@ local function split(arguments)
 end
 
 --- Runs the same command line with LuaJIT in this process, and does not return. Looks for `luajit` in the directory of
--- the current interpreter, then in PATH. If there is none, writes an error to stderr and exits with 1.
+-- the current interpreter, then in PATH. On failure writes an error to stderr, and exits with 1.
 local function take_over(arguments)
   local interpreter, rest = split(arguments)
   local directory, name = interpreter:match("^(.-)([^/]*)$")
   local found, exec = pcall(require, "keywatch.exec")
-  if found and name ~= "luajit" then
+  local advice = "Install LuaJIT: there is no luajit in the same directory or in PATH"
+  if not found then
+    advice = "Start it with luajit: the module keywatch.exec, which would do that, cannot be loaded"
+  elseif name ~= "luajit" then
     exec(directory .. "luajit", unpack(rest))
     exec("luajit", unpack(rest))
   end
-  io.stderr:write("keywatch: ", interpreter, " is PUC Lua 5.1, on which keywatch does not run. Install LuaJIT:",
-    " there is no luajit in the same directory or in PATH\n")
+  io.stderr:write("keywatch: ", interpreter, " is PUC Lua 5.1, on which keywatch does not run. ", advice, "\n")
   os.exit(1)
 end
 

@@ -316,7 +316,7 @@ local LIST_OPTIONS = { timeout = "seconds" }
 --- Checks a list, which may have the field `timeout`. Returns its length. Raises if the list has a hole, or another
 -- field.
 local function list(found, name)
-  argument(type(found) == "table", 1, name, "table", found)
+  argument(noun_of(found) == "table", 1, name, "table", found)
   local n, highest = 0, 0
   for key, value in pairs(found) do
     if type(key) == "number" and key >= 1 and key % 1 == 0 then
