@@ -199,11 +199,12 @@ local function may_have_ended(list, renewal, time)
   return false
 end
 
---- Returns the time until which a lease must live, as known at `time`; 0 if that is not known.
+--- Returns the time until which a lease must live, as known before `time`; 0 if that is not known. An answer at that
+-- very time may be later than what happened then.
 local function sure_until(list, time)
   local sure = 0
   for _, one in ipairs(list) do
-    if one.what ~= "end" and one.outcome == "ok" and one.ended <= time then
+    if one.what ~= "end" and one.outcome == "ok" and one.ended < time then
       if one.what == "grant" then sure = 0 end
       if not may_have_ended(list, one, time) then sure = math.max(sure, one.began + one.ttl) end
     end
