@@ -12,6 +12,7 @@ local processes = require "spec.support.process"
 local prometheus = require "spec.support.prometheus"
 local run_flags = require "keywatch.command.run_flags"
 local servers = require "spec.support.server"
+local shell = require "spec.support.shell"
 
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
@@ -119,6 +120,12 @@ describe("keywatch run", function()
       { "%-%-log%-level must be debug, .* not 'loud'", "a.lua", "--log-level", "loud" },
       { "%-%-endpoints needs a value", "a.lua", "--endpoints" },
       { "%-%-endpoints: 'nonsense' ", "a.lua", "--endpoints", "nonsense" },
+      { "%-%-listen%-metrics%-urls: 'a:1' must begin with http://", "a.lua", "--listen-metrics-urls", "a:1" },
+      { "%-%-listen%-metrics%-urls: https://a:1 needs %-%-metrics%-cert", "a.lua", "--listen-metrics-urls",
+        "https://a:1" },
+      { "%-%-metrics%-cert and %-%-metrics%-key are needed", "a.lua", "--metrics-cacert", "x" },
+      { "%-%-metrics%-cert needs an https:// or unixs: URL in %-%-listen", "a.lua", "--metrics-cert", "x",
+        "--metrics-key", "y", "--listen-metrics-urls", "http://a:1" },
       { "%-%-memory and %-%-data%-dir exclude each other", "a.lua", "--memory", "--data-dir", "d" },
       { "%-%-endpoints and %-%-memory exclude each other", "a.lua", "--memory", "--endpoints", "http://a:1" },
       { "%-%-cacert and %-%-data%-dir exclude each other", "a.lua", "--data-dir", "d", "--cacert", "x" },
@@ -372,6 +379,19 @@ describe("keywatch run", function()
     assert.equal(1, prometheus.value(families, "keywatch_elector_terms_total", { election = "/e" }))
     assert.equal(1, prometheus.value(families, "keywatch_manager_state", { state = "stopped" }))
     assert.same({ "keywatch.prom" }, directory.list(where))
+  end)
+
+  it("serves metrics and health, with TLS or without", function()
+    local cert, key = certificates.paths("server")
+    local process = start("--memory", "--listen-metrics-urls", "http://127.0.0.1:0,https://127.0.0.1:0",
+      "--metrics-cert", cert, "--metrics-key", key, write(TICKER))
+    process:expect_error("is running")
+    local plain, secure = process:stderr():match("metrics and health are on (http://[%d.:]+), (https://[%d.:]+)\n")
+    for url, option in pairs { [plain] = "-s", [secure] = "-sk" } do
+      assert.equal("ok", shell.must(("curl --http1.1 %s %s/readyz"):format(option, url)))
+      prometheus.parse(shell.must(("curl --http1.1 %s %s/metrics"):format(option, url)) .. "\n")
+    end
+    stop(process)
   end)
 
   it("reports once that its metrics cannot be written, and continues", function()

@@ -167,7 +167,7 @@ describe("keywatch serve", function()
   it("serves metrics and health on further URLs", function()
     local process = start("--listen-client-urls", HTTP, "--listen-metrics-urls", HTTP)
     command.wait_until_ready(process)
-    local url = process:stderr():match("ready to serve metrics and health on (http://127%.0%.0%.1:%d+)\n")
+    local url = process:stderr():match("metrics and health are on (http://127%.0%.0%.1:%d+)\n")
     assert.matches("\netcd_server_has_leader 1\n", shell.must("curl -s " .. url .. "/metrics"))
   end)
 

@@ -53,7 +53,7 @@ describe("keywatch serve with TLS", function()
       client:close()
     end
     assert.is_true(try(urls[1], { ca = ca, max_version = "TLS1.2" }))
-    local port = server:stderr():match("metrics and health on https://127%.0%.0%.1:(%d+)\n")
+    local port = server:stderr():match("metrics and health are on https://127%.0%.0%.1:(%d+)\n")
     local asked = process.run { "curl", "-sS", "--http1.1", "--cacert", ca, "https://localhost:" .. port .. "/health" }
     assert.equal('{"health":"true","reason":""}', asked:stdout())
     local text = stop(server)

@@ -386,6 +386,8 @@ function controller.manager(opts) end
 ---@field ttl? integer seconds after which another process leads if this one has died; 15
 ---@field stop_timeout? number seconds after which what has not stopped is cut short; 30
 ---@field sync_timeout? number seconds after which caches and informers that have not synced are a failure; 120
+---@field listen_metrics? string|string[] URLs of the endpoints for monitoring systems; none unless given
+---@field tls? keywatch.ServeTLSOptions TLS for those of them with https:// and unixs:, which need it
 
 ---Several controllers, caches and other components in one process, which are started and stopped in order.
 ---@class keywatch.controller.Manager
@@ -452,6 +454,11 @@ function Manager:is_healthy() end
 ---Returns the status of the manager. Does not wait.
 ---@return keywatch.controller.ManagerStatus status
 function Manager:status() end
+
+---Returns the URLs of `listen_metrics`, with the ports that the kernel chose, from `start` until the manager has stopped.
+---@return string[] urls
+---@nodiscard
+function Manager:addresses() end
 
 ---Returns all counters as Prometheus text.
 ---@return string text

@@ -129,6 +129,7 @@ local function run_with(store, given, signals)
   local values = given.values
   local manager = controller.manager {
     store = store, election = values.election, id = values.id, ttl = values.ttl, stop_timeout = values["stop-timeout"],
+    listen_metrics = values["listen-metrics-urls"], tls = run_flags.metrics_tls(values),
   }
   add_directory(given.file)
   local loading = keywatch.spawn(manager.load, manager, given.file, compat.unpack(given.arguments))

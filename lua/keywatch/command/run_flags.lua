@@ -37,9 +37,17 @@ Election
   --id TEXT               name of this process in the election (default: HOST:PID)
   --ttl D                 time after which another process leads if this one has died, in whole seconds (default: 15s)
 
+Monitoring
+  --listen-metrics-urls URL,...
+                          URLs with /metrics, /healthz, /livez and /readyz, http://HOST:PORT or unix://PATH, with TLS
+                          https://HOST:PORT or unixs://PATH (default: none)
+  --metrics-cert FILE     certificate for those with TLS, in PEM
+  --metrics-key FILE      private key of that certificate
+  --metrics-cacert FILE   authorities of client certificates, which are then required there
+  --metrics-file FILE     file that is replaced every 10 seconds with all metrics, as Prometheus text
+
 Other
   --stop-timeout D        time to stop after a signal (default: 30s)
-  --metrics-file FILE     file that is replaced every 10 seconds with all metrics, as Prometheus text
   --log-level LEVEL       lowest level that is logged: debug, info, warn, error, panic or fatal (default: info)
   --help                  print this text
 
@@ -49,8 +57,10 @@ program at once. The exit status is 0 after a signal, 1 after a failure, and 2 f
 
 --- Flags with the kinds of their values, see flags.
 local FLAGS = flags.by_kind {
-  text = "cacert cert key user password data-dir election id metrics-file log-level",
-  list = "endpoints",
+  text = [[
+    cacert cert key user password data-dir election id metrics-cert metrics-key metrics-cacert metrics-file log-level
+  ]],
+  list = "endpoints listen-metrics-urls",
   duration = "ttl stop-timeout",
   boolean = "memory help h",
 }
@@ -155,7 +165,31 @@ function checks.election(given, values)
   end
 end
 
-local ORDER = { "texts", "log_level", "stores", "endpoints", "tls", "user", "election" }
+local OF_METRICS = { cert = "metrics-cert", key = "metrics-key", ca = "metrics-cacert" } -- flags, by the option of TLS
+
+--- Returns the option `tls` of a manager.
+local function metrics_tls(values)
+  local found = {}
+  for option, flag in pairs(OF_METRICS) do found[option] = values[flag] end
+  return next(found) and found or nil
+end
+
+function checks.metrics(given, values)
+  local name, own, secure = given:name_of "listen-metrics-urls", metrics_tls(values), nil
+  for _, text in ipairs(values["listen-metrics-urls"] or {}) do
+    local address, why = url.parse(text)
+    if not address then return ("%s: '%s' %s"):format(name, text, why) end
+    secure = secure or address.is_tls and text
+  end
+  if own and not (own.cert and own.key) then return "--metrics-cert and --metrics-key are needed" end
+  if own and not secure then return ("--metrics-cert needs an https:// or unixs: URL in %s"):format(name) end
+  if not secure then return nil end
+  if not own then return ("%s: %s needs --metrics-cert and --metrics-key"):format(name, secure) end
+  local module, why = tls.load()
+  if not module then return ("%s: %s: %s"):format(name, secure, why) end
+end
+
+local ORDER = { "texts", "log_level", "stores", "endpoints", "tls", "user", "election", "metrics" }
 
 --- Returns a sentence with the reason; or nil.
 local function find_fault(given)
@@ -221,6 +255,7 @@ local function read(arguments)
 end
 
 return {
-  HELP = HELP, FLAGS = FLAGS, read = read, find_fault = find_fault, warnings = warnings, endpoints = endpoints,
+  HELP = HELP, FLAGS = FLAGS, metrics_tls = metrics_tls, read = read,
+  find_fault = find_fault, warnings = warnings, endpoints = endpoints,
   options = options,
 }

@@ -133,7 +133,7 @@ local function run(given)
   warn_of_settings(given)
   if server.certificates then log.info("TLS: %s", server.certificates:describe()) end
   local urls, metrics_urls = server:addresses()
-  if metrics_urls[1] then log.info("ready to serve metrics and health on %s", table.concat(metrics_urls, ", ")) end
+  if metrics_urls[1] then log.info("metrics and health are on %s", table.concat(metrics_urls, ", ")) end
   log.write("info", "ready to serve client requests on " .. table.concat(urls, ", "))
   local name = signals:wait()
   keywatch.spawn(end_at_second, signals)

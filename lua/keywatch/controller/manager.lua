@@ -15,6 +15,8 @@ local bases = require "keywatch.concurrency.base"
 local health = require "keywatch.controller.health"
 local log = require "keywatch.support.log"
 local metrics = require "keywatch.controller.metrics"
+local monitoring = require "keywatch.controller.monitoring"
+local serve_options = require "keywatch.server.options"
 local components = require "keywatch.controller.component"
 local workers = require "keywatch.task.worker"
 
@@ -114,8 +116,11 @@ function manager_methods:start()
   elseif self.state ~= "new" then
     check.misuse("start: the manager is started")
   end
+  local err
+  if self.listen[1] then self.monitor, err = monitoring.open(self) end
   supervisor.start(self)
   exits.hold(self, 1, self.stop)
+  if err then supervisor.fail(self, err) end
 end
 
 --- True if every component that may run has been started, and has synced.
@@ -283,6 +288,11 @@ function manager_methods:status()
   }
 end
 
+--- Returns the URLs of `listen_metrics`, with the ports that the kernel chose; none unless the manager is started.
+function manager_methods:addresses()
+  return self.monitor and self.monitor:addresses() or {}
+end
+
 --- Returns all counters as Prometheus text.
 function manager_methods:metrics()
   return metrics.text(self.records, #health.texts(self) == 0, self.state)
@@ -299,10 +309,10 @@ end
 
 local OPTIONS = {
   store = "store", election = "text", id = "text", ttl = "ttl", stop_timeout = "0 or more",
-  sync_timeout = "some seconds",
+  sync_timeout = "some seconds", listen_metrics = serve_options.URLS, tls = "table",
 }
 
---- Raises if an option is invalid.
+--- Raises if an option is invalid. Returns the addresses of `listen_metrics`.
 local function check_options(opts)
   check.argument(type(opts) == "table", 1, NAME, "table", opts)
   check.known(opts, NAME, OPTIONS)
@@ -312,6 +322,9 @@ local function check_options(opts)
       check.misuse("%s: option '%s' needs the option 'election'", NAME, name)
     end
   end
+  local addresses = serve_options.parse_urls(NAME, opts, "listen_metrics", {})
+  serve_options.check_tls(NAME, opts.tls, addresses, "'listen_metrics'")
+  return addresses
 end
 
 --- Adds an elector to the manager: the components run while it leads.
@@ -329,7 +342,7 @@ end
 
 --- Returns a new manager, which is not started.
 local function new(opts)
-  check_options(opts)
+  local addresses = check_options(opts)
   local d = driver.get()
   local self = setmetatable({
     store = opts.store,      -- the store of the components; with an election its fence
@@ -348,6 +361,9 @@ local function new(opts)
     step = nil,              -- the step that is running, see supervisor.lua
     supervisor = nil,        -- the worker that starts and stops the components
     supervising = nil,       -- its task
+    listen = addresses,      -- those of `listen_metrics`
+    tls = opts.tls,
+    monitor = nil,           -- the listeners
     poller = nil,            -- checks all components periodically: see task/driver.lua
     loading = nil,           -- the load that is running
     is_ready = false,        -- everything that may run has synced

@@ -62,6 +62,7 @@ local function finish(self)
     components.release(record)
   end
   if self.poller then driver.get().detach(self.poller) end
+  if self.monitor then self.monitor:close() end
   self.state = "stopped"
   log.debug("%s", "the manager has stopped")
   self.news:set()
@@ -541,6 +542,6 @@ local function start(self)
 end
 
 return {
-  start = start, begin_stop = begin_stop, close = close, on_lead = on_lead, on_lose = on_lose,
+  start = start, begin_stop = begin_stop, fail = fail, close = close, on_lead = on_lead, on_lose = on_lose,
   is_all_synced = is_all_synced,
 }

@@ -5,11 +5,11 @@
 local alarm_names = require "keywatch.server.alarm_names"
 local core = require "keywatch.core"
 local metrics = require "keywatch.server.metrics"
+local metrics_text = require "keywatch.support.metrics_text"
 local routes = require "keywatch.server.routes"
 local versions = require "keywatch.server.versions"
 
 local JSON = { ["content-type"] = "application/json" }
-local METRICS = { ["content-type"] = "text/plain; version=0.0.4; charset=utf-8" }
 
 --- Returns why the server is not healthy; nil if it is. Alarms in the set `excluded` do not count.
 local function reason(server, excluded)
@@ -49,7 +49,7 @@ local function monitoring(server)
     ["/health"] = health(server, {}),
     ["/livez"] = health(server, { "NOSPACE" }),
     ["/readyz"] = health(server, {}),
-    ["/metrics"] = function() return 200, metrics.text(server), METRICS end,
+    ["/metrics"] = function() return 200, metrics.text(server), metrics_text.HEADERS end,
   }
 end
 

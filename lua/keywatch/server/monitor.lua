@@ -34,6 +34,7 @@ function monitor_methods:close()
     self.dispatcher:finish_all(grpc_status.UNAVAILABLE)
   end
   if self.rejections then notes.finish(self) end
+  if self.certificates then self.certificates:close() end
 end
 
 --- Starts the work of a monitor. If this raises, the caller must close the monitor.
@@ -65,6 +66,7 @@ local function open(addresses, context, handlers, origins, logger)
     calls = {}, -- by id
     snapshots = {},
     dispatcher = nil,
+    certificates = nil, -- that are closed with the monitor
     log = logger,
     has_notes = false, -- these four are those of a server
     rejections = nil,

@@ -20,7 +20,7 @@ local function is_string(value) return type(value) == "string" end
 local function is_amount(value) return type(value) == "number" and value >= 0 and value < math.huge end
 
 local URLS = check.list_of("a URL, or a list of them", is_string, 1)
-
+local ANY_URLS = { URLS[1], function(value) return is_string(value) or URLS[2](value) end }
 local ORIGINS = check.list_of("an origin, or a list of them", is_string, 1)
 local HOSTS = check.list_of("a host name, or a list of them", is_string, 1)
 local LISTS = { [URLS] = true, [ORIGINS] = true, [HOSTS] = true } -- kinds of options that may be one string
@@ -73,12 +73,12 @@ local function check_store(opts)
   if not ok then check.misuse("serve: %s", why) end -- the store is closed
 end
 
---- Returns the parsed addresses of an option, and adds them to the list `all`.
-local function parse_urls(opts, name, all)
-  local addresses = {}
-  for i, text in ipairs(opts[name] or {}) do
+--- Returns the parsed addresses of an option of the function `caller`, and adds them to the list `all`.
+local function parse_urls(caller, opts, name, all)
+  local addresses, urls = {}, opts[name] or {}
+  for i, text in ipairs(is_string(urls) and { urls } or urls) do
     local address, why = url.parse(text)
-    if not address then check.misuse("serve: option '%s': '%s' %s", name, text, why) end
+    if not address then check.misuse("%s: option '%s': '%s' %s", caller, name, text, why) end
     addresses[i], all[#all + 1] = address, address
   end
   return addresses
@@ -91,15 +91,15 @@ local function first_secure(addresses)
   end
 end
 
---- Checks the option `tls`, which is a table or nil. Does not read its files.
-local function check_tls(given, addresses)
+--- Checks the option `tls` of the function `caller`, which is a table or nil. `names` are the options that have the
+-- addresses. Does not read files.
+local function check_tls(caller, given, addresses, names)
   local secure = first_secure(addresses)
   if given then
-    tls.check_server(given, "serve")
-    if secure then return end
-    check.misuse("serve: option 'tls' needs an https:// or unixs: URL in 'listen' or 'listen_metrics'")
+    tls.check_server(given, caller)
+    if not secure then check.misuse("%s: option 'tls' needs an https:// or unixs: URL in %s", caller, names) end
   elseif secure then
-    check.misuse("serve: %s asks for TLS: give the option 'tls'", secure)
+    check.misuse("%s: %s asks for TLS: give the option 'tls'", caller, secure)
   end
 end
 
@@ -109,9 +109,10 @@ local function read(opts)
   check_store(opts)
   check_log(opts)
   local all = {}
-  local addresses, monitoring = parse_urls(opts, "listen", all), parse_urls(opts, "listen_metrics", all)
-  check_tls(opts.tls, all)
+  local addresses = parse_urls("serve", opts, "listen", all)
+  local monitoring = parse_urls("serve", opts, "listen_metrics", all)
+  check_tls("serve", opts.tls, all, "'listen' or 'listen_metrics'")
   return opts, addresses, monitoring, all
 end
 
-return { read = read }
+return { read = read, parse_urls = parse_urls, check_tls = check_tls, URLS = ANY_URLS }

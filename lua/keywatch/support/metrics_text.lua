@@ -92,5 +92,6 @@ local function add_histogram(samples, name, labels, histogram)
 end
 
 return {
+  HEADERS = { ["content-type"] = "text/plain; version=0.0.4; charset=utf-8" }, -- of an HTTP answer
   add_family = add_family, add_histogram = add_histogram, labels = labels_text, number = number_text, sample = sample,
 }
