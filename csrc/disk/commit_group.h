@@ -106,8 +106,8 @@ bool kw_commit_group_put_row(kw_commit_group *group, kw_blob *name, kw_blob *byt
 /* Removes a row. It need not exist. Retains the name. */
 bool kw_commit_group_remove_row(kw_commit_group *group, kw_blob *name);
 
-/* Adds a record, like kw_commit_group_put. Records that are adjacent in memory become one item. Memory for an item was
- * reserved, so this cannot fail. */
+/* Adds a record, like kw_commit_group_put. Records that are adjacent in memory become one item. The caller must have
+ * reserved memory for an item, so this cannot fail. */
 void kw_commit_group_put_at(kw_commit_group *group, const kw_commit_record *put);
 
 /* Removes the last change, which must not be the change of a row. */
@@ -126,7 +126,7 @@ bool kw_commit_group_has_removals(const kw_commit_group *group);
  * empty. */
 void kw_commit_group_move(kw_commit_group *group, kw_commit_group *to);
 
-/* Keeps only the changes that remove a record, and appends those of `newer`, which becomes empty. Returns KW_OK, or
+/* Keeps only the removals of records, and appends the removals of `newer`, which becomes empty. Returns KW_OK, or
  * KW_ERR_NO_MEMORY if the removals of `newer` were lost. */
 int kw_commit_group_keep_removals(kw_commit_group *group, kw_commit_group *newer);
 

@@ -11,7 +11,7 @@ local MANY = 60
 local SECONDS = 60 -- for an event that must arrive
 
 --- Begins calls of `take` in sessions of their own, and waits until all of them have their keys. Returns entries with
--- session and task; the number of each call goes to the list `order` when it has its turn.
+-- session and task; the number of each call is added to the list `order` when the call has its turn.
 local function begin_calls(owner, name, n, order, take)
   local entries, before = {}, #owners.keys(owner, name .. "/")
   for i = 1, n do
@@ -35,7 +35,7 @@ local function outcomes(entries)
   for i, entry in ipairs(entries) do
     local ok, result, err = entry.task:join(SECONDS)
     if not ok then err = result end
-    found[i] = ok and result and "had it" or err and err.code or "nothing"
+    found[i] = ok and result and "acquired" or err and err.code or "nothing"
   end
   return found
 end
@@ -48,14 +48,14 @@ describe("A lock that many sessions of one owner wait for", function()
       local entries = begin_calls(with.owner, "all", MANY, order, function(session) return session:lock("all") end)
       assert(held:unlock())
       for i, outcome in ipairs(outcomes(entries)) do
-        assert.equal("had it", outcome)
+        assert.equal("acquired", outcome)
         expected[i] = i
       end
       assert.same(expected, order)
       assert.same({}, owners.keys(with.owner, "all/"))
     end)
 
-    test("behaves like an election with keys of other candidates between", function()
+    test("keeps its order among keys of other candidates, as an election does", function()
       local order = {}
       local leader = assert(with.other:election("lead"):campaign("first"))
       local entries = begin_calls(with.owner, "lead", MANY / 2, order, function(session, i)
@@ -66,11 +66,11 @@ describe("A lock that many sessions of one owner wait for", function()
         return session:election("lead"):campaign(tostring(i))
       end)
       assert(leader:resign())
-      for _, outcome in ipairs(outcomes(entries)) do assert.equal("had it", outcome) end
+      for _, outcome in ipairs(outcomes(entries)) do assert.equal("acquired", outcome) end
       assert.equal(MANY / 2, #order)
       assert.equal("timeout", select(2, later[1].task:join(0)).code)
       assert(with.other:delete("lead/other"))
-      for _, outcome in ipairs(outcomes(later)) do assert.equal("had it", outcome) end
+      for _, outcome in ipairs(outcomes(later)) do assert.equal("acquired", outcome) end
       assert.equal(MANY, #order)
     end)
 
@@ -85,7 +85,7 @@ describe("A lock that many sessions of one owner wait for", function()
       end
       owners.await_keys(with.owner, "some/", 1 + MANY / 3)
       assert(held:unlock())
-      local names = { [0] = "had it", "cancelled", "lost" }
+      local names = { [0] = "acquired", "cancelled", "lost" }
       for i, outcome in ipairs(outcomes(entries)) do assert.equal(names[i % 3], outcome) end
       assert.same(expected, order)
       assert.same({}, owners.keys(with.owner, "some/"))
@@ -100,7 +100,7 @@ describe("A lock that many sessions of one owner wait for", function()
       end
       owners.await_keys(with.owner, "late/", 13)
       assert(held:unlock())
-      for _, outcome in ipairs(outcomes(entries)) do assert.equal("had it", outcome) end
+      for _, outcome in ipairs(outcomes(entries)) do assert.equal("acquired", outcome) end
       assert.equal(12, #order)
     end)
 
@@ -110,7 +110,7 @@ describe("A lock that many sessions of one owner wait for", function()
       local entries = begin_calls(with.owner, "end", MANY, order, function(session) return session:lock("end") end)
       for i = 1, MANY - 1 do assert(with.other:lease_by_id(entries[i].session.lease.id):revoke()) end
       assert(held:unlock())
-      for i, outcome in ipairs(outcomes(entries)) do assert.equal(i < MANY and "lost" or "had it", outcome) end
+      for i, outcome in ipairs(outcomes(entries)) do assert.equal(i < MANY and "lost" or "acquired", outcome) end
       assert.same({ MANY }, order)
     end)
   end)

@@ -22,48 +22,48 @@ local function many(n, of)
 end
 
 describe("a server under odd frames #once", function()
-  local siege
+  local target
 
-  attack.for_each_test(function(one) siege = one end)
+  attack.for_each_test(function(one) target = one end)
 
   describe("in a flood", function()
     -- CVE-2023-44487. Nothing obliges a server to bear it.
     it("ends a connection that resets 100,000 streams as fast as it can", function()
-      local attacker = siege:by(many(100000, function(id)
+      local attacker = target:connect(many(100000, function(id)
         return raw.request(id, raw.RANGE) .. raw.reset(id, raw.CANCEL)
       end))
       attacker:await_end()
       assert.equal(raw.INTERNAL_ERROR, attacker.goaway.code)
-      siege:expect_well(CONNECTION)
+      target:expect_healthy(CONNECTION)
     end)
 
     it("ends a connection of 100,000 SETTINGS that it cannot acknowledge as fast", function()
       for _, is_stuck in ipairs { false, true } do
-        local attacker = siege:by(raw.settings({}):rep(100000), { is_stuck = is_stuck })
-        siege.witness:ask()
+        local attacker = target:connect(raw.settings({}):rep(100000), { is_stuck = is_stuck })
+        target.witness:ask()
         if is_stuck then attacker:read() end
         attacker:await_end()
         assert.is_true(attacker.counts[raw.SETTINGS] < 10000)
       end
-      siege:expect_well(CONNECTION)
+      target:expect_healthy(CONNECTION)
     end)
 
     it("ends a connection with thousands of values in one SETTINGS", function()
-      local attacker = siege:by(raw.frame(raw.SETTINGS, 0, 0, ("\0\3\0\0\0\100"):rep(2000)))
+      local attacker = target:connect(raw.frame(raw.SETTINGS, 0, 0, ("\0\3\0\0\0\100"):rep(2000)))
       attacker:await_end()
       assert.equal(raw.ENHANCE_YOUR_CALM, attacker.goaway.code)
-      siege:expect_well(CONNECTION)
+      target:expect_healthy(CONNECTION)
     end)
 
     -- A header block has no length of its own (CVE-2024-28182).
     it("ends a connection of endless CONTINUATION", function()
       local head = raw.frame(raw.HEADERS, 0, 1, raw.block(raw.RANGE))
       for _, block in ipairs { "", raw.line("a", ("b"):rep(16000)) } do
-        local attacker = siege:by(head .. raw.frame(raw.CONTINUATION, 0, 1, block):rep(1000))
+        local attacker = target:connect(head .. raw.frame(raw.CONTINUATION, 0, 1, block):rep(1000))
         attacker:await_end()
         assert.same({}, attacker.streams)
       end
-      siege:expect_well(CONNECTION)
+      target:expect_healthy(CONNECTION)
     end)
   end)
 
@@ -78,11 +78,11 @@ describe("a server under odd frames #once", function()
     it("refuses a list that is one large line, again and again, with 431", function()
       local block = raw.block(raw.RANGE, raw.line("bomb", ("b"):rep(4000), "\64")) -- which is then number 62
       local again = ("\190"):rep(16000)
-      local attacker = siege:by(raw.frame(raw.HEADERS, 0, 1, block) .. raw.frame(raw.CONTINUATION, 0, 1, again):rep(6)
-        .. raw.frame(raw.CONTINUATION, raw.END_HEADERS, 1, again))
+      local attacker = target:connect(raw.frame(raw.HEADERS, 0, 1, block)
+        .. raw.frame(raw.CONTINUATION, 0, 1, again):rep(6) .. raw.frame(raw.CONTINUATION, raw.END_HEADERS, 1, again))
       attacker:await(function() return attacker:has_ended_stream(1) end, "an answer")
       expect_status(attacker.streams[1], "431")
-      siege:expect_well(CONNECTION)
+      target:expect_healthy(CONNECTION)
     end)
 
     -- Errors of HPACK are errors of the connection (4.3), since both sides no longer agree about its state.
@@ -95,10 +95,10 @@ describe("a server under odd frames #once", function()
       ["no letter in Huffman's code"] = "\0\132\255\255\255\255\1a",
     } do
       it("ends a connection that has sent " .. name, function()
-        local attacker = siege:by(raw.frame(raw.HEADERS, raw.END_HEADERS, 1, block))
+        local attacker = target:connect(raw.frame(raw.HEADERS, raw.END_HEADERS, 1, block))
         attacker:await_end()
         assert.equal(raw.COMPRESSION_ERROR, attacker.goaway.code)
-        siege:expect_well(CONNECTION)
+        target:expect_healthy(CONNECTION)
       end)
     end
   end)
@@ -135,30 +135,30 @@ describe("a server under odd frames #once", function()
       ["WINDOW_UPDATE beyond 2^31"] = { raw.window_update(0, 2 ^ 31 - 1), raw.FLOW_CONTROL_ERROR },
     } do
       it("ends a connection for " .. name, function()
-        local attacker = siege:by(case[1])
+        local attacker = target:connect(case[1])
         attacker:await_end()
         assert.equal(case[2], attacker.goaway and attacker.goaway.code)
-        siege:expect_well(CONNECTION)
+        target:expect_healthy(CONNECTION)
       end)
     end
 
     it("resets a stream for WINDOW_UPDATE beyond 2^31", function()
-      local attacker = siege:by(headers .. raw.window_update(1, 2 ^ 31 - 1))
+      local attacker = target:connect(headers .. raw.window_update(1, 2 ^ 31 - 1))
       attacker:await(function() return attacker:has_ended_stream(1) end, "an end of the stream")
       assert.equal(raw.FLOW_CONTROL_ERROR, attacker.streams[1].reset)
-      siege:expect_well(CONNECTION)
+      target:expect_healthy(CONNECTION)
     end)
 
     -- The window of a stream has room for a MiB. It opens as the server reads, which it does not while too many of the
     -- stream's own answers are unread.
     it("resets a stream for DATA beyond its window", function()
-      local attacker = siege:by(nil, { window = 0 })
+      local attacker = target:connect(nil, { window = 0 })
       local id = attacker:next_stream()
       local request = frame.new("\8\1") -- a keep-alive of lease 1
       attacker:send(raw.request(id, KEEP_ALIVE) .. raw.data(id, request:rep(math.floor(2 * MIB / #request))))
       attacker:await(function() return attacker:has_ended_stream(id) end, "an end of the stream")
       assert.equal(raw.FLOW_CONTROL_ERROR, attacker.streams[id].reset)
-      siege:expect_well(CONNECTION)
+      target:expect_healthy(CONNECTION)
     end)
   end)
 end)

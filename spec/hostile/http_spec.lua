@@ -20,11 +20,11 @@ local function post(path, length)
 end
 
 describe("a server that is attacked over HTTP/1.1 #once", function()
-  local siege
+  local target
   local opened = {}
 
-  setup(function() siege = attack.start { before = 'require "spec.support.http_handlers"', open_files = "hard" } end)
-  before_each(function() siege:mark() end)
+  setup(function() target = attack.start { before = 'require "spec.support.http_handlers"', open_files = "hard" } end)
+  before_each(function() target:mark() end)
 
   after_each(function()
     for _, one in ipairs(opened) do one:close() end
@@ -32,20 +32,20 @@ describe("a server that is attacked over HTTP/1.1 #once", function()
   end)
 
   teardown(function()
-    if siege then siege:finish() end
+    if target then target:finish() end
   end)
 
   local function connect(bytes, is_paused)
-    local one = http.connect(siege.peer.port, is_paused)
+    local one = http.connect(target.peer.port, is_paused)
     opened[#opened + 1] = one
     if bytes then one:say(bytes) end
     return one
   end
 
-  local function expect_well(bytes)
+  local function expect_healthy(bytes)
     for _, one in ipairs(opened) do one:close() end
     opened = {}
-    siege:expect_well(bytes)
+    target:expect_healthy(bytes)
   end
 
   --- Sends a block again and again, as long as the server takes it; at most n times.
@@ -102,7 +102,7 @@ describe("a server that is attacked over HTTP/1.1 #once", function()
       it(what, function()
         local one = connect(case[2])
         assert.equal(case[1], status_of(one))
-        expect_well(SLACK)
+        expect_healthy(SLACK)
       end)
     end
   end)
@@ -120,7 +120,7 @@ describe("a server that is attacked over HTTP/1.1 #once", function()
     } do
       assert.equal(expected, assert(connect(bytes):wait()).body)
     end
-    expect_well(SLACK)
+    expect_healthy(SLACK)
   end)
 
   describe("is not filled by 1 GiB of", function()
@@ -137,7 +137,7 @@ describe("a server that is attacked over HTTP/1.1 #once", function()
         local status = status_of(one)
         assert(status == case[1] or status == nil, status) -- a client that only sends may lose the answer
         raw.turn_until(function() return one.is_over end, "the end of the connection")
-        expect_well(24 * MIB + SLACK)
+        expect_healthy(24 * MIB + SLACK)
       end)
     end
   end)
@@ -146,7 +146,7 @@ describe("a server that is attacked over HTTP/1.1 #once", function()
     local one = connect(post("/parts", 200 * MIB))
     pour(one, BLOCK, 200)
     assert.equal(tostring(200 * MIB), assert(one:wait()).body)
-    expect_well(SLACK)
+    expect_healthy(SLACK)
   end)
 
   it("joins the bytes of a body in chunks of one byte", function()
@@ -155,7 +155,7 @@ describe("a server that is attacked over HTTP/1.1 #once", function()
       local one = connect(post(path) .. ("1\r\nx\r\n"):rep(n) .. "0\r\n\r\n")
       assert.equal(tostring(n), assert(one:wait()).body)
     end
-    expect_well(8 * MIB + SLACK)
+    expect_healthy(8 * MIB + SLACK)
   end)
 
   it("answers 100,000 pipelined requests in order, and waits for a client that does not read", function()
@@ -163,7 +163,7 @@ describe("a server that is attacked over HTTP/1.1 #once", function()
     local n, block = 0, {}
     for i = 1, 1000 do block[i] = ("GET /echo/%d HTTP/1.1\r\n%s\r\n"):format(i, HOST) end
     pour(one, table.concat(block), 100)
-    for _ = 1, 100 do siege.witness:ask() end
+    for _ = 1, 100 do target.witness:ask() end
     one:resume()
     for round = 1, 100 do
       for i = 1, 1000 do
@@ -172,22 +172,22 @@ describe("a server that is attacked over HTTP/1.1 #once", function()
       end
     end
     assert.equal(100000, n)
-    expect_well(8 * MIB + SLACK)
+    expect_healthy(8 * MIB + SLACK)
   end)
 
   it("gives each client that does not read a large answer a part of it", function()
     for _ = 1, 20 do connect("GET /stream/10000000 HTTP/1.1\r\n" .. HOST .. "\r\n", true) end
     for _ = 1, 20 do connect(("GET /metrics HTTP/1.1\r\n" .. HOST .. "\r\n"):rep(100), true) end
-    for _ = 1, 500 do siege.witness:ask() end
-    expect_well(40 * MIB + SLACK)
+    for _ = 1, 500 do target.witness:ask() end
+    expect_healthy(40 * MIB + SLACK)
   end)
 
   it("keeps a thousand idle connections, after a request and before one", function()
     local connections = {}
     for i = 1, 1000 do connections[i] = connect(i % 2 == 0 and GET .. "\r\n" or i % 3 == 0 and "GET /te" or nil) end
     for i = 2, 1000, 2 do assert.equal(200, status_of(connections[i])) end
-    siege.witness:ask()
-    expect_well(1000 * CONNECTION + SLACK)
+    target.witness:ask()
+    expect_healthy(1000 * CONNECTION + SLACK)
   end)
 
   it("answers a client that has closed its side", function()
@@ -197,19 +197,19 @@ describe("a server that is attacked over HTTP/1.1 #once", function()
       assert.equal(200, status_of(one), path)
       raw.turn_until(function() return one.is_over end, "the end of the connection")
     end
-    expect_well(16 * MIB + SLACK)
+    expect_healthy(16 * MIB + SLACK)
   end)
 
   it("forgets clients that reset their connections in the middle of a handler", function()
     for _, request in ipairs { "GET /wait HTTP/1.1\r\n" .. HOST .. "\r\n", post("/length", 1000) .. "x",
       "GET /stream/10000000 HTTP/1.1\r\n" .. HOST .. "\r\n" } do
       for _ = 1, 100 do
-        local one = http.connect(siege.peer.port, true)
+        local one = http.connect(target.peer.port, true)
         one.socket:write(request, function() one.socket:close_reset() end)
       end
-      siege.witness:ask()
+      target.witness:ask()
     end
-    raw.turn_until(function() return siege.peer:descriptors() <= siege.descriptors end, "the end of all connections")
-    expect_well(300 * CONNECTION + 24 * MIB + SLACK)
+    raw.turn_until(function() return target.peer:descriptors() <= target.descriptors end, "the end of all connections")
+    expect_healthy(300 * CONNECTION + 24 * MIB + SLACK)
   end)
 end)

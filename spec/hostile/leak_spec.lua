@@ -18,19 +18,19 @@ local MIB = 1024 * 1024
 local FLAT = 1 * MIB -- 12 bytes lost with each request would be more
 
 describe("a server that is used for long #once", function()
-  local siege, body
+  local target, body
 
   -- What another test has left free would hide what this one loses.
   before_each(function()
-    siege = attack.start { open_files = "hard" }
+    target = attack.start { open_files = "hard" }
     body = os.tmpname()
   end)
 
   after_each(function()
     process.end_all()
     if body then os.remove(body) end
-    if siege then siege:finish() end
-    siege = nil
+    if target then target:finish() end
+    target = nil
   end)
 
   --- Makes a request often, with h2load.
@@ -39,17 +39,17 @@ describe("a server that is used for long #once", function()
     file:write(request)
     file:close()
     local done = process.start { "h2load", "-n", tostring(requests), "-c", tostring(connections), "-m", "50",
-      "-d", body, "-H", "content-type: application/grpc", "-H", "te: trailers", siege.peer.url .. path }
+      "-d", body, "-H", "content-type: application/grpc", "-H", "te: trailers", target.peer.url .. path }
     done:wait(600)
     assert.matches((" %d succeeded, 0 failed"):format(requests), done:stdout())
   end
 
   local function expect_flat(name, n, dose)
     resident.expect_flat(name, n, dose, FLAT, nil, function()
-      siege:disperse()
-      return siege.peer:resident()
+      target:close_attackers()
+      return target.peer:resident()
     end)
-    siege.witness:ask()
+    target.witness:ask()
   end
 
   it("leaves nothing behind of requests", function()
@@ -73,9 +73,9 @@ describe("a server that is used for long #once", function()
   it("leaves nothing behind of writes that were compacted", function()
     expect_flat("puts", FEWER, function()
       load(raw.PUT, frame.put("leak/put", ("v"):rep(100)), FEWER, 10)
-      local answer = siege.witness.client:call(raw.RANGE, frame.range("leak/put"))
+      local answer = target.witness.client:call(raw.RANGE, frame.range("leak/put"))
       local revision = core.decode("RangeResponse", answer).header.revision
-      assert.is_string(siege.witness.client:call("/etcdserverpb.KV/Compact",
+      assert.is_string(target.witness.client:call("/etcdserverpb.KV/Compact",
         frame.new(core.encode("CompactionRequest", { revision = revision, physical = true }))))
     end)
   end)
@@ -88,7 +88,7 @@ describe("a server that is used for long #once", function()
 
   --- Makes watchers of as many keys, and cancels them, on a few streams of a connection of their own.
   local function watch_and_cancel()
-    local client = siege:by()
+    local client = target:connect()
     local created, canceled = 0, 0
     client.on_message = function(message)
       local response = core.decode("WatchResponse", message)
@@ -124,7 +124,7 @@ describe("a server that is used for long #once", function()
   it("leaves nothing behind of watch streams, and of connections that end with watchers on them", function()
     expect_flat("connections with watchers", WATCHERS / 100, function()
       for i = 1, WATCHERS / 100 do
-        local client = siege:by()
+        local client = target:connect()
         local id = client:next_stream()
         client:send(raw.request(id, raw.WATCH) .. raw.data(id, frame.watch("witness"):rep(100)))
         client:await(function() return client.streams[id] and client.streams[id].size > 100 end, "watchers")

@@ -12,20 +12,20 @@ local QUOTA, BASE = 512 * MIB, 16 * KIB
 local SLACK = 64 * MIB -- memory that the allocator keeps
 
 describe("a server with clients that take much memory #once #slow", function()
-  local siege
+  local target
 
-  before_each(function() siege = attack.start() end)
+  before_each(function() target = attack.start() end)
 
   after_each(function()
-    if siege then siege:finish() end
-    siege = nil
+    if target then target:finish() end
+    target = nil
   end)
 
   --- A witness with a request and an answer that are not small.
   local function ask_for_much()
     local value = ("v"):rep(100000)
-    assert.is_string(siege.witness.client:call(raw.PUT, frame.put("much", value)))
-    local answer = siege.witness.client:call(raw.RANGE, frame.range("much"))
+    assert.is_string(target.witness.client:call(raw.PUT, frame.put("much", value)))
+    local answer = target.witness.client:call(raw.RANGE, frame.range("much"))
     assert.is_true(answer ~= nil and answer:find(value, 1, true) ~= nil)
   end
 
@@ -51,7 +51,7 @@ describe("a server with clients that take much memory #once #slow", function()
       return refused
     end
     for n = 1, n_attackers do
-      local attacker = siege:by()
+      local attacker = target:connect()
       attackers[n] = attacker
       local window = 65535
       attacker.on_frame = function(kind, _, id, payload)
@@ -63,11 +63,11 @@ describe("a server with clients that take much memory #once #slow", function()
         window = window - most
         attacker:send(raw.request(id, raw.PUT) .. raw.data(id, half))
       end
-      siege.witness:ask()
+      target.witness:ask()
       attacker:await(function() return attacker.handle:get_write_queue_size() == 0 end, "an end of the writes")
     end
     ask_for_much()
     raw.turn_until(function() return count_refused() > n_attackers * n_requests / 3 end, "refusals")
-    siege:expect_well(QUOTA + n_attackers * BASE + SLACK)
+    target:expect_healthy(QUOTA + n_attackers * BASE + SLACK)
   end)
 end)

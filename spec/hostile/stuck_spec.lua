@@ -18,29 +18,29 @@ local MOST = MAX_FRAMED + MAX_QUEUED + SLACK
 local KEYS, VALUE_BYTES = 100, 200000 -- 20 MB, more than the kernel keeps for two ends of a connection
 
 describe("a server with a client that does not read #once", function()
-  local siege
+  local target
 
-  before_each(function() siege = attack.start() end)
+  before_each(function() target = attack.start() end)
 
   after_each(function()
-    if siege then siege:finish() end
-    siege = nil
+    if target then target:finish() end
+    target = nil
   end)
 
   local function value_of(i) return ("%08d"):format(i):rep(VALUE_BYTES / 8) end
 
   local function put(key, value)
-    assert.is_string(siege.witness.client:call(raw.PUT, frame.put(key, value)))
+    assert.is_string(target.witness.client:call(raw.PUT, frame.put(key, value)))
   end
 
   it("serves others while large answers wait, and delivers those completely in the end", function()
     for i = 1, KEYS do put(("large/%03d"):format(i), value_of(i)) end
-    siege:mark()
-    local stuck = siege:by(nil, { is_stuck = true })
+    target:mark()
+    local stuck = target:connect(nil, { is_stuck = true })
     local request = frame.new(core.encode("RangeRequest", { key = "large/", range_end = "large0" }))
     for _ = 1, 10 do stuck:start(raw.RANGE, request) end
-    for _ = 1, 500 do siege.witness:ask() end
-    assert.is_true(siege.peer:peak() - siege.resident <= MOST)
+    for _ = 1, 500 do target.witness:ask() end
+    assert.is_true(target.peer:peak() - target.resident <= MOST)
     assert.same({}, stuck.counts)
 
     stuck:read()
@@ -53,18 +53,18 @@ describe("a server with a client that does not read #once", function()
         if kv.key ~= ("large/%03d"):format(i) or kv.value ~= value_of(i) then error("a value is not as it was put") end
       end
     end
-    siege:expect_well(MOST)
+    target:expect_healthy(MOST)
   end)
 
   it("drops a client that does not even answer pings, though more output waits", function()
-    siege:finish()
-    siege = attack.start { "--grpc-keepalive-interval=1s", "--grpc-keepalive-timeout=1s" }
+    target:finish()
+    target = attack.start { "--grpc-keepalive-interval=1s", "--grpc-keepalive-timeout=1s" }
     for i = 1, KEYS do put(("large/%03d"):format(i), value_of(i)) end
-    local stuck = siege:by(nil, { is_stuck = true })
+    local stuck = target:connect(nil, { is_stuck = true })
     local request = frame.new(core.encode("RangeRequest", { key = "large/", range_end = "large0" }))
     for _ = 1, 2 do stuck:start(raw.RANGE, request) end
-    raw.turn_until(function() return siege.peer:descriptors() == siege.descriptors + 1 end, "the connection")
-    raw.turn_until(function() return siege.peer:descriptors() == siege.descriptors end, "its end")
-    siege:expect_well(math.huge)
+    raw.turn_until(function() return target.peer:descriptors() == target.descriptors + 1 end, "the connection")
+    raw.turn_until(function() return target.peer:descriptors() == target.descriptors end, "its end")
+    target:expect_healthy(math.huge)
   end)
 end)

@@ -117,7 +117,7 @@ describe("a server with TLS #slow", function()
   end
 
   --- The server has no connection but that of the witness, whom it serves.
-  local function expect_well()
+  local function expect_healthy()
     raw.turn_until(function() return server.object:connections() == 1 end, "the end of all connections")
     witness:ask()
   end
@@ -132,7 +132,7 @@ describe("a server with TLS #slow", function()
           attacker:await(function() return attacker.is_connected end, "a connection")
           attacker.handle:write(bytes:sub(1, at), function() attacker[how](attacker) end)
         end
-        expect_well()
+        expect_healthy()
       end
       for _, line in ipairs(lines) do assert.matches("^warn ", line) end
     end)
@@ -170,7 +170,7 @@ describe("a server with TLS #slow", function()
       it("of " .. name .. " is refused, with one line", function()
         serve()
         plain(garbage()):await_end()
-        expect_well()
+        expect_healthy()
         assert.equal(1, count("^warn connection from 127%.0%.0%.1:%d+ rejected: "), table.concat(lines, "\n"))
       end)
     end
@@ -194,7 +194,7 @@ describe("a server with TLS #slow", function()
       serve({}, 0.1)
       local bytes = hello():rep(100) -- far more than there is time for
       assert.is_true(drip(plain(), attackers[1].handle, bytes:sub(1, 270) .. bytes) < #bytes)
-      expect_well()
+      expect_healthy()
       assert.equal(1, #lines)
       assert.matches("^warn connection from [%d.:]+ rejected: the client has not begun to speak HTTP/2 in time$",
         lines[1])
@@ -206,7 +206,7 @@ describe("a server with TLS #slow", function()
         local attacker = plain(bytes)
         attacker:await_end()
       end
-      expect_well()
+      expect_healthy()
       assert.equal(4, count("has not begun to speak HTTP/2 in time$"))
     end)
 
@@ -215,7 +215,7 @@ describe("a server with TLS #slow", function()
       local attacker = secure(nil, { is_silent = true })
       attacker:await(function() return attacker.is_connected end, "the end of the handshake")
       assert.is_true(drip(attacker, attacker.handle, raw.PREFACE:sub(1, 20)) <= 20)
-      expect_well()
+      expect_healthy()
       assert.equal(1, count("has not begun to speak HTTP/2 in time$"))
     end)
   end)
@@ -241,7 +241,7 @@ describe("a server with TLS #slow", function()
           local attacker = served(version)
           attacker.handle.tcp:write(bytes)
           attacker:await_end()
-          expect_well()
+          expect_healthy()
           assert.equal(1, count("^debug connection from [%d.:]+ ended: "))
           assert.equal(0, count("^warn"))
         end)
@@ -256,7 +256,7 @@ describe("a server with TLS #slow", function()
         attacker.handle.channel:read()
         attacker.handle:flush()
         attacker:await_end()
-        expect_well()
+        expect_healthy()
         assert.equal(1, count("^debug .* ended: the client has refused the connection"), table.concat(lines, "\n"))
       end)
 
@@ -269,7 +269,7 @@ describe("a server with TLS #slow", function()
         attacker.handle.on_flush = function(bytes) return bytes .. record(DATA, ("x"):rep(100)) end
         attacker.handle:flush()
         attacker:await_end()
-        expect_well()
+        expect_healthy()
         assert.equal("words", store:get("last").value)
       end)
     end
@@ -448,13 +448,13 @@ describe("a client with TLS", function()
 end)
 
 describe("a server with TLS in a crowd #once", function()
-  local siege, port, authority
+  local target, port, authority
 
   local function start_siege(open_files)
     local cert, key = certificates.paths("server")
-    siege = attack.start { open_files = open_files, "--listen-client-urls=http://127.0.0.1:0,https://127.0.0.1:0",
+    target = attack.start { open_files = open_files, "--listen-client-urls=http://127.0.0.1:0,https://127.0.0.1:0",
       "--cert-file", cert, "--key-file", key }
-    port = tonumber(siege.peer:log():match("https://127%.0%.0%.1:(%d+)"))
+    port = tonumber(target.peer:log():match("https://127%.0%.0%.1:(%d+)"))
   end
 
   before_each(function()
@@ -464,8 +464,8 @@ describe("a server with TLS in a crowd #once", function()
 
   after_each(function()
     process.end_all()
-    if siege then siege:finish() end
-    siege = nil
+    if target then target:finish() end
+    target = nil
   end)
 
   --- Starts a program of spec/support.
@@ -490,26 +490,26 @@ describe("a server with TLS in a crowd #once", function()
       burst:expect("ready\n")
       burst:write("go\n")
       burst:expect("done\n")
-      for _ = 1, 20 do siege.witness:ask() end
-      local each = (siege.peer:peak() - siege.resident) / CROWD / KIB
+      for _ = 1, 20 do target.witness:ask() end
+      local each = (target.peer:peak() - target.resident) / CROWD / KIB
       print(("  %d handshakes with %s take %.1f KiB each"):format(CROWD, kind, each))
       finish(burst)
-      siege:expect_well(CROWD * most * KIB)
+      target:expect_healthy(CROWD * most * KIB)
     end)
   end
 
   it("uses little more memory for an idle connection than without TLS", function()
     local taken = {}
     for i = 1, 2 do
-      local crowd = start("crowd", tostring(i == 1 and siege.peer.port or port), tostring(CROWD), i == 2 and authority
+      local crowd = start("crowd", tostring(i == 1 and target.peer.port or port), tostring(CROWD), i == 2 and authority
         or nil)
       crowd:expect("open\n")
-      assert.equal(siege.descriptors + CROWD, siege.peer:descriptors())
-      taken[i] = (siege.peer:resident() - siege.resident) / CROWD / KIB
-      for _ = 1, 20 do siege.witness:ask() end
+      assert.equal(target.descriptors + CROWD, target.peer:descriptors())
+      taken[i] = (target.peer:resident() - target.resident) / CROWD / KIB
+      for _ = 1, 20 do target.witness:ask() end
       finish(crowd)
       if i == 1 then
-        siege:finish()
+        target:finish()
         start_siege("hard")
       end
     end
@@ -524,18 +524,18 @@ describe("a server with TLS in a crowd #once", function()
     watcher.on_message = function() n_events = n_events + 1 end
     watcher:send(raw.request(1, raw.WATCH) .. raw.data(1, frame.watch("witness")))
     watcher:await(function() return n_events == 1 end, "the watch")
-    table.insert(siege.attackers, watcher)
+    table.insert(target.attackers, watcher)
     local burst = start("tls_burst", tostring(port), tostring(CROWD), authority, "whole")
     burst:expect("ready\n")
     burst:write("go\n")
     local before = n_events
     repeat
       local n = n_events
-      siege.witness:ask()
+      target.witness:ask()
       watcher:await(function() return n_events > n end, "an event")
     until burst:stdout():find("done\n", 1, true)
     assert.is_true(n_events - before >= 20, n_events - before)
     finish(burst)
-    siege:expect_well(CROWD * 150 * KIB)
+    target:expect_healthy(CROWD * 150 * KIB)
   end)
 end)

@@ -68,7 +68,7 @@ function works.Node(peer, who)
   run_cases(node.new(peer, who), { "put_and_get", "large_values", "transactions", "watch_key", "lease" })
 end
 
--- Clients that are not ------------------------------------------------------------------------------------------------
+-- Clients that are refused --------------------------------------------------------------------------------------------
 
 local fails = {} -- each returns the client's text of the failure
 
@@ -92,7 +92,7 @@ local WRONG_CA = {
   etcdctl = "^context deadline exceeded$",
   Python = "certificate verify failed",
   Node = "unable to verify the first certificate",
-  log = "the client has ", -- refused our certificate; Python's goes without saying so
+  log = "the client has ", -- refused our certificate; Python's disconnects without an alert
 }
 
 local NO_CERTIFICATE = {

@@ -31,7 +31,7 @@ describe("connections together #slow", function()
   local function held() return host.server:held() end
 
   --- The bound holds, and the witness is served.
-  local function expect_well()
+  local function expect_healthy()
     local most = QUOTA + host.server:connections() * BASE
     if held() > most then error(("%d bytes are held, and not %d at most"):format(held(), most), 2) end
     assert.equal("w", witness:unary("Range", { key = "witness" }).kvs[1].value)
@@ -75,7 +75,7 @@ describe("connections together #slow", function()
       raws[i] = settled()
       tear(raws[i], 1, 800 * KIB)
       if is_refused(raws[i], 1) then refused = refused + 1 end
-      expect_well()
+      expect_healthy()
     end
     assert(refused > 20 and refused < 40, refused)
     assert(held() > QUOTA / 2, held())
@@ -96,7 +96,7 @@ describe("connections together #slow", function()
       local raw = host:raw(h2.hello { initial_window_size = 0 })
       for i = 1, 500 do raw:send(h2.call(2 * i - 1, paths.Range, range)) end
       host:pump()
-      expect_well()
+      expect_healthy()
     end
     assert(held() > QUOTA / 2, held())
     expect_given_back(before)
@@ -113,14 +113,14 @@ describe("connections together #slow", function()
     assert.equal(revision, host.store:status().revision)
     all.limit = 500
     assert.equal(500, #witness:unary("Range", all).kvs)
-    expect_well()
+    expect_healthy()
   end)
 
   it("are not charged for large values of the store", function()
     for i = 1, 40 do host.store:put(("large/%02d"):format(i), ("v"):rep(MIB)) end
     local answer = witness:unary("Range", { key = "large/", range_end = "large0" })
     assert.equal(40, #answer.kvs)
-    expect_well()
+    expect_healthy()
   end)
 
   it("are charged for large values that the store reads from its disk", function()
@@ -150,7 +150,7 @@ describe("connections together #slow", function()
       raw:send(h2.request(2 * i - 1, paths.Watch))
       if i % 100 == 0 then
         host:pump()
-        expect_well()
+        expect_healthy()
         opened = i
         if is_refused(raw, 2 * i - 1) then break end
       end
@@ -182,7 +182,7 @@ describe("connections together #slow", function()
     assert.equal(TOO_MANY, canceled)
     assert(held() <= QUOTA)
     watch:cancel()
-    expect_well()
+    expect_healthy()
     assert(held() < before + 64 * KIB, held() - before)
   end)
 
@@ -194,7 +194,7 @@ describe("connections together #slow", function()
       local block = h2.block(lines) .. "\0\1a" .. "\127\177\197\1" .. ("b"):rep(20000)
       local raw = host:raw()
       raw:say(h2.frame("headers", 0, 1, block:sub(1, 16384)), h2.frame("continuation", 0, 1, block:sub(16385)))
-      expect_well()
+      expect_healthy()
     end
     assert(held() > QUOTA / 2, held())
     expect_given_back(before)
@@ -224,7 +224,7 @@ describe("connections together #slow", function()
       local before = held()
       local big, calls = ("x"):rep(MIB), {}
       for i = 1, 10 do calls[i] = start(big) end
-      expect_well()
+      expect_healthy()
       assert.same({ status = RESOURCE_EXHAUSTED, text = TOO_MANY }, back(calls[10]))
       assert.same({}, back(calls[1]))
       local ids = {}
@@ -252,7 +252,7 @@ describe("connections together #slow", function()
       client:close()
       host.ends = { witness }
       assert(held() <= before, held() - before)
-      expect_well()
+      expect_healthy()
     end)
   end)
 
@@ -270,7 +270,7 @@ describe("connections together #slow", function()
       tear(light, 1, 1000 * KIB)
       assert.is_true(is_refused(light, 1))
       assert.is_false(is_cut(stuck))
-      expect_well()
+      expect_healthy()
     end)
 
     it("drop that one when a lighter one needs the memory", function()
@@ -280,7 +280,7 @@ describe("connections together #slow", function()
       assert.is_true(is_cut(stuck))
       tear(light, 3, 1000 * KIB)
       assert.is_false(is_refused(light, 3))
-      expect_well()
+      expect_healthy()
     end)
 
     it("keep that one when another one would be the heaviest", function()
@@ -295,7 +295,7 @@ describe("connections together #slow", function()
     it("keep that one while there is enough memory", function()
       host.now = host.now + STUCK_MS
       host:step()
-      expect_well()
+      expect_healthy()
       assert.is_false(is_cut(stuck))
     end)
   end)
@@ -318,6 +318,6 @@ describe("connections together #slow", function()
     for _, response in ipairs(watch:take()) do seen = seen + #response.events end
     assert.equal(10 * n, seen)
     assert.is_true(is_cut(heavy))
-    expect_well()
+    expect_healthy()
   end)
 end)

@@ -28,7 +28,7 @@ function attack:mark()
 end
 
 --- Connects an attacker, with raw.connect's options, which sends `bytes` at once.
-function attack:by(bytes, options)
+function attack:connect(bytes, options)
   local attacker = raw.connect(self.peer.port, options)
   table.insert(self.attackers, attacker)
   if bytes then attacker:send(bytes) end
@@ -36,17 +36,18 @@ function attack:by(bytes, options)
 end
 
 --- Closes all attackers, and waits until the server has no more descriptors than before.
-function attack:disperse()
+function attack:close_attackers()
   for _, attacker in ipairs(self.attackers) do attacker:close() end
   self.attackers = {}
   raw.turn_until(function() return self.peer:descriptors() <= self.descriptors end, "the end of all connections")
 end
 
---- Expects that the server runs, serves others, has never taken more than `bytes`, and has kept no attacker's sockets.
-function attack:expect_well(bytes)
+--- Expects that the server runs, serves the witness, has never taken more than `bytes` of memory, and closes the
+-- sockets of all attackers.
+function attack:expect_healthy(bytes)
   self.witness:ask()
   local taken = self.peer:peak() - self.resident
-  self:disperse()
+  self:close_attackers()
   if not self.peer:is_running() then error("the server has ended: " .. self.peer:log(), 2) end
   if taken > bytes then error(("the server took %d bytes, and not %d at most"):format(taken, bytes), 2) end
 end
@@ -57,18 +58,18 @@ function attack:finish()
   self.peer:stop()
 end
 
---- For the calling block of tests: starts one server under attack, and calls set(siege). After each test all attackers
+--- For the calling block of tests: starts one server under attack, and calls set(target). After each test all attackers
 -- are disconnected.
 function attack.for_each_test(set)
-  local siege
+  local target
   busted.setup(function()
-    siege = attack.start()
-    set(siege)
+    target = attack.start()
+    set(target)
   end)
-  busted.before_each(function() siege:mark() end)
-  busted.after_each(function() siege:disperse() end)
+  busted.before_each(function() target:mark() end)
+  busted.after_each(function() target:close_attackers() end)
   busted.teardown(function()
-    if siege then siege:finish() end
+    if target then target:finish() end
   end)
 end
 

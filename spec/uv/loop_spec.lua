@@ -118,7 +118,7 @@ describe("the loop", function()
       luv.kill(luv.os_getpid(), "sighup")
       loop:turn()
       local before = uv.now()
-      loop:turn(0.1) -- lasts its time, but for a rounding
+      loop:turn(0.1) -- takes 0.1 s, except for rounding
       print(uv.now() - before > 0.05, catcher:take())
     ]]
     assert.same({ 0, "true\tHUP\n" }, { status, printed })

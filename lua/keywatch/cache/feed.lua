@@ -673,8 +673,8 @@ end
 
 -- }======
 
---- Notes that a feed begins to wait for the server. Returns the time at which the first of the client's feeds that wait
--- has begun.
+--- Notes that a feed begins to wait for the server. Returns the time at which the first waiting feed of the client has
+-- begun to wait.
 local function begin_awaiting(self, now)
   local awaiting = self.transport.awaiting
   local first = awaiting[1]
@@ -684,9 +684,9 @@ local function begin_awaiting(self, now)
   return first == self and now or first.opened_at
 end
 
---- Returns the feed of a cache, which has begun. `hooks` are
+--- Makes the feed of a cache, which the caller must then begin. `hooks` are
 --   on_change(cache)               called after each change
---   start_over(cache, state, err, fresh)  must give the cache another replica, with that state: see cache.lua
+--   start_over(cache, state, err, fresh)  loads a new replica of the cache with the pages: see cache.lua
 --   on_end(cache, err)             called when the client is closed
 -- `file` is the file with the last known content, or nil; its content is used after `timeout` seconds.
 local function new(cache, hooks, file, timeout)
@@ -757,7 +757,7 @@ local function new(cache, hooks, file, timeout)
   return self
 end
 
---- Begins to feed.
+--- Begins to read the range. Called once.
 function feed_methods:begin()
   self.transport.feeds[self] = true
   pump(self)

@@ -182,7 +182,7 @@ local function read_all(self)
   end
 end
 
---- True if the writer has work. The pending bytes are held for it.
+--- True if the writer has work. Takes pending bytes from the client, and keeps them for the writer.
 local function has_work(self)
   if self.channel or not self.is_open or self.is_cut or self.has_lost then return true end
   if self.held then return true end
@@ -195,8 +195,8 @@ local function has_work(self)
   return is_done
 end
 
---- Wakes the reader if the client takes bytes again, and the writer if there is something to write. To wake the writer
--- for nothing would cost as much as to read an event.
+--- Wakes the reader if the client takes bytes again, and the writer if there is something to write. Waking the writer
+-- without work would cost as much as reading an event.
 function socket_methods:notify_if_needed()
   if self.wants_room and takes_bytes(self) then self.wants_room:post(1) end
   if self.is_notified or self.is_gone then return end
@@ -303,7 +303,7 @@ end
 
 -- }======
 
---- Returns the time of the client's next work without bytes, or nil. Does the due work.
+--- Does the client's due work. Returns the time of its next work, or nil if it has none without new bytes.
 function socket_methods:step(now)
   if self.is_gone then return nil end
   local client = self.client

@@ -90,7 +90,7 @@ local function without(list, is_out)
   return rest, #rest < #(list or {})
 end
 
---- Inserts an item into a sorted list, after its equals. Returns false if the list is full.
+--- Inserts an item into a sorted list, after equal items. Returns false if the list is full.
 local function insert(list, item, is_less)
   local at = #list + 1
   if at > MOST_ITEMS then return false end
