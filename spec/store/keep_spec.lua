@@ -40,7 +40,7 @@ describe("a kept lease of a store", function()
   local before, store
 
   before_each(function()
-    local driver = virtual.new(100)
+    local driver = virtual.new(100, { limit = ROUNDS * 1000 * HOUR })
     before = drivers.use(driver)
     store = keywatch.open { now = 100 }
     driver.carry(store)
