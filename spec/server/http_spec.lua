@@ -9,6 +9,7 @@ local core = require "keywatch.core"
 local frame = require "spec.support.frame"
 local h2 = require "spec.support.h2"
 local http = require "spec.support.http"
+local json = require "keywatch.json"
 local process = require "spec.support.process"
 local raw = require "spec.support.raw"
 
@@ -357,6 +358,14 @@ describe("HTTP/1.1 of a server", function()
     assert.matches("\r\naccess%-control%-allow%-origin: http://good.example\r\n", answer.head)
   end)
 
+  it("dates its answers, unless the handler does", function()
+    server:handle("GET", "/dated", function() return 200, "", { Date = "yesterday" } end)
+    assert.matches("\r\ndate: %a%a%a, %d%d %a%a%a 20%d%d %d%d:%d%d:%d%d GMT\r\n", ask("GET", "/no/such").head)
+    local head = ask("GET", "/dated").head
+    assert.matches("\r\nDate: yesterday\r\n", head)
+    assert.is_nil(head:find("GMT", 1, true))
+  end)
+
   describe("has the endpoint", function()
     it("/version, as etcd", function()
       local answer = ask("GET", "/version")
@@ -372,6 +381,20 @@ describe("HTTP/1.1 of a server", function()
       assert.matches("\netcd_server_health_success 0\n", answer.body)
       ask("GET", "/livez")
       assert.matches("\netcd_server_health_success 1\n", ask("GET", "/metrics").body)
+    end)
+
+    it("/debug/vars, with the counters as JSON", function()
+      local client = assert(keywatch.connect("http://127.0.0.1:" .. port))
+      assert(client:put("a", "1"))
+      client:close()
+      local answer = ask("GET", "/debug/vars")
+      assert.matches("\r\ncontent%-type: application/json\r\n", answer.head)
+      local found = json.decode(answer.body)
+      local status, own = found["raft.status"], found.keywatch
+      assert.same({ server.identity.member_id, "StateLeader", 2, 2 }, { status.id, status.raftState, status.applied,
+        status.term })
+      assert.same({ 1, 1 }, { own.puts, own.calls["/etcdserverpb.KV/Put"].handled.OK })
+      assert.is_true(own.lease_ttl.count == 0 and #own.lease_ttl.bounds > 0 and found.memstats.Alloc > 0)
     end)
 
     it("/health, /livez and /readyz, with the alarms that are not excluded", function()

@@ -1,12 +1,13 @@
 -- SPDX-License-Identifier: MIT
 --- endpoints: the HTTP endpoints for monitoring systems, with etcd's paths and answers: /health, /livez, /readyz,
--- /metrics and /version.
+-- /metrics, /version and /debug/vars.
 
 local alarm_names = require "keywatch.server.alarm_names"
 local core = require "keywatch.core"
 local metrics = require "keywatch.server.metrics"
 local metrics_text = require "keywatch.support.metrics_text"
 local routes = require "keywatch.server.routes"
+local variables = require "keywatch.server.variables"
 local versions = require "keywatch.server.versions"
 
 local JSON = { ["content-type"] = "application/json" }
@@ -57,6 +58,7 @@ end
 local function mount(server)
   for path, handler in pairs(monitoring(server)) do routes.add(server.routes, "GET", path, handler) end
   routes.add(server.routes, "GET", "/version", version)
+  routes.add(server.routes, "GET", "/debug/vars", function() return 200, variables.text(server), JSON end)
 end
 
 return { mount = mount, monitoring = monitoring }

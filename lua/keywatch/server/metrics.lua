@@ -323,4 +323,4 @@ local function names()
   return list
 end
 
-return { text = text, names = names }
+return { text = text, names = names, CODES = CODES }
