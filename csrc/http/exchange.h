@@ -72,7 +72,8 @@ typedef struct kw_exchange_hooks {
   /* Server: true if the connection has used up its turn. The next request then waits for the next step, which is due at
    * once. NULL: turns are unlimited. */
   bool (*is_turn_over)(void *ctx);
-  /* Server: returns the value of the field `date`, see http/date.h; empty: the field is left out. NULL: the same. */
+  /* Server: returns the value of the field `date`, see http/date.h; empty: the field is left out. NULL: the same. Not
+   * called for an answer whose fields have a date. */
   kw_slice (*date)(void *ctx);
 } kw_exchange_hooks;
 

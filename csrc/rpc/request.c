@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "rpc/request.h"
 
+#include "base/clock.h"
 #include "http/connection.h"
 #include "http/head.h"
 #include "rpc/call_state.h"
@@ -143,12 +144,22 @@ static bool is_turn_over(void *ctx) {
   return kw_driver_is_turn_over(&((const kw_peer *)ctx)->driver);
 }
 
+/* The text is made once in a second. */
+static kw_slice date(void *ctx) {
+  kw_server *server = ((kw_peer *)ctx)->server;
+  int64_t now = kw_clock_date();
+  if (now != server->dated_at) kw_date_write(now, server->date);
+  server->dated_at = now;
+  return kw_slice_text(server->date);
+}
+
 const kw_exchange_hooks kw_request_hooks = {.on_request = on_request,
                                             .on_body = on_body,
                                             .on_end = on_end,
                                             .on_room = on_room,
                                             .on_gone = on_gone,
                                             .on_close = on_close,
-                                            .is_turn_over = is_turn_over};
+                                            .is_turn_over = is_turn_over,
+                                            .date = date};
 
 /* }====== */

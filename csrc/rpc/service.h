@@ -9,6 +9,7 @@
 #include "base/map.h"
 #include "codec/messages.h"
 #include "http/connection.h"
+#include "http/date.h"
 #include "http/first_bytes.h"
 #include "rpc/driver.h"
 #include "rpc/server.h"
@@ -75,6 +76,9 @@ struct kw_server {
   size_t n_own;
   size_t cap_own;
   kw_server_counters counters;
+
+  int64_t dated_at;        /* seconds since 1970 that `date` shows; 0: none yet */
+  char date[KW_DATE_TEXT]; /* of HTTP answers */
 
   kw_link peers;
   size_t n_peers;
