@@ -429,7 +429,7 @@ static void closed(void *ctx, const char *why) {
   if (client->is_closed) return;
   kw_driver_init(&client->driver, NULL);
   client->is_closed = true;
-  if (why != NULL) snprintf(client->why, sizeof client->why, "%s", why);
+  if (why != NULL && client->why[0] == 0) snprintf(client->why, sizeof client->why, "%s", why);
   end(client, why != NULL ? why : "the connection has ended");
   if (client->session != NULL) end_calls(client);
 }

@@ -595,10 +595,10 @@ function driver.resolve(name)
   return hosts, text, code
 end
 
---- Looks the names of a new client's endpoints up by the system's resolver, before nginx serves: later there may be
+--- Looks the endpoints' names of a new client of gRPC up by the system's resolver, before nginx serves: later there may be
 -- only nginx's resolver, or none. Waits for at most PATIENCE seconds.
 function driver.on_connect(client)
-  if is_serving or is_test() or kind_of(get_phase()) ~= "start" then return end
+  if not client.transport or is_serving or is_test() or kind_of(get_phase()) ~= "start" then return end
   local deadline = uv.now() + PATIENCE
   for _, endpoint in ipairs(client.transport.dialer.endpoints) do
     local name = endpoint.address.host

@@ -77,7 +77,7 @@ local function step_channel(self)
   end
   if state.is_open and not self.is_open then
     self.is_open = true
-    self.client:opened(self.now())
+    self.client:opened(self.now(), channel:info().has_h2)
   end
   return state
 end

@@ -71,11 +71,13 @@ local function new(opts)
       return shared, err
     end,
   }
-  return setmetatable({
+  local client = setmetatable({
     opts = own,
     pool = pool,
     sentinel = compat.sentinel(function() driver.forget(pool) end),
   }, client_mt)
+  driver.introduce(client)
+  return client
 end
 
 -- }======

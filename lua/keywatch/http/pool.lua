@@ -30,6 +30,7 @@ local function new(opts)
     waiting = {},     -- waiters without a connection, in order
     polled_at = 0,
     is_attached = false,
+    is_drained = false, -- no connection stays idle
     is_closed = false,
   }, pool_mt)
 end
@@ -240,7 +241,7 @@ end
 --- Takes back a connection, whose exchange has ended.
 function pool_methods:release(connection)
   connection.was_used = true
-  if self.open[connection] and not self.is_closed and connection:is_idle() then
+  if self.open[connection] and not self.is_closed and not self.is_drained and connection:is_idle() then
     connection.idle_since = driver.get().now()
     table.insert(self.hosts[connection.endpoint.key].idle, connection)
   else
@@ -288,13 +289,18 @@ end
 
 --- Opens no more exchanges on the present connections: sockets are opened elsewhere from now on.
 function pool_methods:on_move()
-  local idle = {}
-  for connection in pairs(self.open) do
-    connection.is_left = true
-    if connection.idle_since then idle[#idle + 1] = connection end
-  end
-  for _, connection in ipairs(idle) do drop(self, connection) end
+  for connection in pairs(self.open) do connection.is_left = true end
+  while drop_oldest(self) do end
   update(self)
+end
+
+--- Closes the idle connections, because the worker of nginx exits when its last request has ended; requests can still
+-- make requests. Returns false if a connection is in use.
+function pool_methods:drain()
+  self.is_drained = true
+  while drop_oldest(self) do end
+  update(self)
+  return self.count == 0
 end
 
 --- Closes all connections. Exchanges and waiters fail.

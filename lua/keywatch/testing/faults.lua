@@ -249,9 +249,9 @@ local function mark_requests(world, transport)
   transport.reads.mark = function(path, bytes) return mark(world, path, bytes) end
 end
 
---- Adds a client to the world: its connections get an origin, and its requests get tokens.
+--- Adds a client to the world: its connections get an origin, and requests of gRPC get tokens.
 local function adopt(world, client)
-  local transport, network = client.transport, world.network
+  local transport, network = client.transport or client.pool, world.network
   world.last_origin = world.last_origin + 1
   local origin = world.last_origin
   world.clients[origin], world.origins[client] = client, origin
@@ -264,7 +264,7 @@ local function adopt(world, client)
     if not ok then error(seconds, 0) end
     return seconds
   end
-  mark_requests(world, transport)
+  if client.transport then mark_requests(world, transport) end
 end
 
 -- }======
