@@ -12,6 +12,7 @@
 #include "bind/lua_content.h"
 #include "bind/lua_error.h"
 #include "bind/lua_feed_state.h"
+#include "bind/lua_inflate.h"
 #include "bind/lua_json.h"
 #include "bind/lua_message.h"
 #include "bind/lua_password.h"
@@ -115,6 +116,7 @@ static const struct {
 } fields[] = {{"errors", push_errors},
               {"client", kw_bind_push_client},
               {"http_client", kw_bind_push_http_client},
+              {"inflater", kw_bind_push_inflater},
               {"subscription", kw_bind_push_subscription},
               {"feed_state", kw_bind_push_feed_state},
               {"content_writer", kw_bind_push_content_writer},

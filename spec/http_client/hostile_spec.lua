@@ -69,7 +69,8 @@ describe("the HTTP client and a server that", function()
 
   it("sends nonsense", function()
     for _, bytes in ipairs {
-      "hello", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 999 OK\r\n\r\n", "\22\3\1\0\5hello\r\n\r\n",
+      "hello", "HTTP/2.0 200 OK\r\n\r\n", "HTTP/1.1 20 OK\r\n\r\n", "HTTP/1.1 999 OK\r\n\r\n",
+      "\22\3\1\0\5hello\r\n\r\n",
       HEAD .. "a : b\r\n\r\n", HEAD .. "a: b\n\n", HEAD .. " a: b\r\n\r\n", HEAD .. "a: \0\r\n\r\n",
       HEAD .. "content-length: -1\r\n\r\n", HEAD .. "content-length: 1\r\ncontent-length: 2\r\n\r\n",
       HEAD .. "content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n", HEAD .. "transfer-encoding: gzip\r\n\r\n",

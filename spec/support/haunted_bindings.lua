@@ -312,6 +312,11 @@ case("client:next_fetch", fetched("wrong\r\n", 0))
 case("client:is_idle", of "web")
 case("client:unsent", of "web")
 
+case("core.inflater", function() end)
+case("inflater:step", function()
+  return core.inflater(), "\31\139\8\0\0\0\0\0\0\3\75\4\0\67\190\183\232\1\0\0\0", 1
+end, function() return core.inflater(), "wrong", 1 end)
+
 -- Watches of a client.
 case("core.subscription", function() return 1, "k", { prefix = true } end)
 case("subscription:take", of "subscription", function(w) return w.subscription, { {}, { value = LONG } } end)

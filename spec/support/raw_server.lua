@@ -20,8 +20,8 @@ function peer_methods:pending(max)
 end
 
 function peer_methods:state() return not self.is_deaf, self.is_over and self.out == "" end
-function peer_methods:deadline() end
-function peer_methods:step() end
+function peer_methods.deadline() end
+function peer_methods.step() end
 function peer_methods:close() self.is_closed = true end
 
 --- Sends bytes.

@@ -28,6 +28,8 @@ function http.request(url, opts) end
 ---@field max_connections? integer to all origins; 64
 ---@field max_per_host? integer connections to each origin; 8
 ---@field max_body? number bytes of the body of an answer; 64 MiB
+---@field redirects? integer the most redirects that are followed; 0
+---@field decompress? boolean whether to ask for gzip, and decompress, if the system has zlib; true
 ---@field headers? table<string, string|number|(string|number)[]|false> of every request
 ---@field tls? keywatch.ConnectTLSOptions|true
 
@@ -38,6 +40,7 @@ function http.request(url, opts) end
 ---@field timeout? number seconds for all of the request
 ---@field stall? number seconds in which a byte of a body has to move
 ---@field max_body? number bytes of the body of the answer
+---@field redirects? integer the most redirects that are followed
 
 ---@class keywatch.http.OpenOptions
 ---@field method? string GET
@@ -53,6 +56,7 @@ function http.request(url, opts) end
 ---@class keywatch.http.Answer: keywatch.http.Head
 ---@field body string
 ---@field trailers table<string, string> the fields after the body
+---@field url string of the answer, after redirects
 
 ---@class keywatch.http.Client
 local Client = {}

@@ -595,8 +595,8 @@ function driver.resolve(name)
   return hosts, text, code
 end
 
---- Looks the endpoints' names of a new client of gRPC up by the system's resolver, before nginx serves: later there may be
--- only nginx's resolver, or none. Waits for at most PATIENCE seconds.
+--- Looks the names of the endpoints of a new client up by the system's resolver, before nginx serves: later there may
+-- be only nginx's resolver, or none. Waits for at most PATIENCE seconds. A client of HTTP has no endpoints.
 function driver.on_connect(client)
   if not client.transport or is_serving or is_test() or kind_of(get_phase()) ~= "start" then return end
   local deadline = uv.now() + PATIENCE

@@ -3,6 +3,7 @@
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local exchanges = require "keywatch.http.exchange"
@@ -33,15 +34,17 @@ end
 
 local DEFAULTS = {
   timeout = 10, connect_timeout = 5, stall = 30, idle_timeout = 30, max_connections = 64, max_per_host = 8,
-  max_body = 64 * 2 ^ 20,
+  max_body = 64 * 2 ^ 20, redirects = 0,
 }
 local KINDS = {
   timeout = "positive", connect_timeout = "some seconds", stall = "positive", idle_timeout = "some seconds",
   max_connections = "count", max_per_host = "count", max_body = "0 or more", headers = "table",
+  redirects = "amount", decompress = "boolean",
   tls = { "a table or true", function(value) return type(value) == "table" or value == true end },
 }
 local REQUEST_KINDS = {
   method = "text", headers = "table", timeout = "positive", stall = "positive", max_body = "0 or more",
+  redirects = "amount",
   body = { "a string, or a function that returns the next part", function(value)
     return type(value) == "string" or check.is_callable(value)
   end },
@@ -56,6 +59,7 @@ local function new(opts)
   local own = {}
   for name, value in pairs(DEFAULTS) do own[name] = opts[name] or value end
   own.headers = opts.headers or {}
+  own.decompress = opts.decompress ~= false and core.inflater() ~= nil
   local shared, err
   if opts.tls then
     shared, err = security.new({}, opts.tls == true and {} or opts.tls, "client", "h1")
@@ -100,13 +104,18 @@ local function add_header(list, name, value, what)
   end
 end
 
---- Returns the fields of a request as a list; and the value of the header host, if there is one. Headers of the request
--- replace those of the client; false removes one.
-local function fields_of(common, own, what)
-  local by_name, list, host = { ["user-agent"] = "keywatch" }, {}, nil
-  for _, headers in ipairs { common, own } do
+--- Returns the headers of a request by name in lower case. Those of the request replace those of the client.
+local function headers_of(self, own)
+  local by_name = { ["user-agent"] = "keywatch", ["accept-encoding"] = self.opts.decompress and "gzip" or nil }
+  for _, headers in ipairs { self.opts.headers, own or {} } do
     for name, value in pairs(headers) do by_name[type(name) == "string" and name:lower() or name] = value end
   end
+  return by_name
+end
+
+--- Returns headers as a list of fields; and the value of the header host, if there is one. The value false removes one.
+local function fields_of(by_name, what)
+  local list, host = {}, nil
   for name, value in pairs(by_name) do
     if name == "host" and value then host = tostring(value)
     elseif value then add_header(list, name, value, what) end
@@ -116,13 +125,13 @@ local function fields_of(common, own, what)
 end
 
 --- Returns the request of a URL and options; or nil and an error if the URL is not valid.
-local function new_request(self, url, opts, what)
+local function new_request(url, opts, headers, what)
   check.argument(type(url) == "string", 1, what, "URL", url)
   local method = opts.method or opts.body and "POST" or "GET"
   if not method:find(TOKEN) or method == "CONNECT" then
     check.misuse("%s: the method is not valid: %s", what, check.shown(method))
   end
-  local list, host = fields_of(self.opts.headers, opts.headers or {}, what)
+  local list, host = fields_of(headers, what)
   local location, why = locations.parse(url)
   if not location then return nil, errors.new("invalid_argument", ("keywatch: the URL '%s' %s"):format(url, why)) end
   return { method = method, url = url, location = location, list = list, host = host, length = 0 }
@@ -137,6 +146,7 @@ local function begin(self, request, limits)
     local exchange = exchanges.begin(self.pool, connection, request, limits)
     if exchange then
       exchange.client = self -- must not be collected before the exchange
+      exchange.wants_plain = self.opts.decompress
       return exchange
     end
     connection.is_left = true
@@ -211,26 +221,83 @@ local function attempt(self, request, body, limits, max_body)
   return nil, failure, may_repeat
 end
 
---- Makes a request. Returns { status =, headers =, body =, trailers = }; or nil and an error.
+--- Makes a request, and once more if the connection was used before and ended without an answer.
+local function insist(self, request, body, limits, max_body)
+  request.length = type(body) == "string" and #body or body and -1 or 0
+  local answer, err, may_repeat = attempt(self, request, body, limits, max_body)
+  if may_repeat then answer, err = attempt(self, request, body, limits, max_body) end
+  return answer, err
+end
+
+-- {====== Redirects ======
+
+local IS_REDIRECT = { [301] = true, [302] = true, [303] = true, [307] = true, [308] = true }
+local CREDENTIALS = { "authorization", "cookie", "proxy-authorization", "host" } -- are not sent to another origin
+local OF_BODIES = { "content-type", "content-encoding", "content-language", "content-location" }
+
+local function remove(headers, names)
+  for _, name in ipairs(names) do headers[name] = nil end
+end
+
+--- Returns the request that a redirect asks for, and its body; or nil and an error.
+local function follow(request, answer, headers, body)
+  local from, status, method = request.location, answer.status, request.method
+  local becomes_get = status == 303 and method ~= "HEAD" or status <= 302 and method == "POST"
+  if becomes_get then
+    method, body = "GET", nil
+    remove(headers, OF_BODIES)
+  end
+  if body and type(body) ~= "string" then
+    return nil, errors.new("failed_precondition", ("keywatch: %s %s: a body that is a function cannot be sent again "
+      .. "after a redirect"):format(method, request.url))
+  end
+  local url = locations.resolve(from, answer.headers.location)
+  local next_one, err = new_request(url, { method = method }, headers, "request")
+  if not next_one then return nil, err end
+  if from.scheme == "https" and next_one.location.scheme ~= "https" then
+    return nil, errors.new("failed_precondition", ("keywatch: %s %s: a redirect to %s, without TLS, is not followed")
+      :format(request.method, request.url, url))
+  end
+  if next_one.location.key ~= from.key then
+    remove(headers, CREDENTIALS)
+    next_one = new_request(url, { method = method }, headers, "request")
+  end
+  return next_one, body
+end
+
+-- }======
+
+--- Makes a request. Returns { status =, headers =, body =, trailers =, url = }; or nil and an error.
 function client_methods:request(url, opts)
   opts = check.options(opts, "request", REQUEST_KINDS)
-  local request, err = new_request(self, url, opts, "request")
+  local headers, body = headers_of(self, opts.headers), opts.body
+  local request, err = new_request(url, opts, headers, "request")
   if not request then return nil, err end
-  local body = opts.body
-  if type(body) == "string" then request.length = #body
-  elseif body then request.length = -1 end
   driver.get().check_send()
   local limits, max_body = limits_of(self, opts), opts.max_body or self.opts.max_body
-  local answer, failure, may_repeat = attempt(self, request, body, limits, max_body)
-  if may_repeat then answer, failure = attempt(self, request, body, limits, max_body) end
-  return check.results(answer, failure)
+  local left, answer = opts.redirects or self.opts.redirects, nil
+  local most = left
+  while true do
+    answer, err = insist(self, request, body, limits, max_body)
+    if not answer then return nil, err end
+    answer.url = request.url
+    if most == 0 or not IS_REDIRECT[answer.status] or not answer.headers.location then return answer end
+    if left == 0 then
+      return nil, errors.new("resource_exhausted", ("keywatch: %s %s: there are more than %d redirects"):format(
+        request.method, request.url, most))
+    end
+    left = left - 1
+    local next_one, rest = follow(request, answer, headers, body)
+    if not next_one then return nil, rest end
+    request, body = next_one, rest
+  end
 end
 
 --- Begins a request whose body, and the body of whose answer, are streams. Returns the exchange; or nil and an error.
 -- The timeout is that of the answer's head.
 function client_methods:open(url, opts)
   opts = check.options(opts, "open", OPEN_KINDS)
-  local request, err = new_request(self, url, opts, "open")
+  local request, err = new_request(url, opts, headers_of(self, opts.headers), "open")
   if not request then return nil, err end
   request.length = opts.length or HAS_BODY[request.method] and -1 or 0
   driver.get().check_send()

@@ -13,6 +13,8 @@ local sooner = require("keywatch.task.timers").sooner
 
 local REFUSED = "the answer is refused: " -- begins the core's text of a malformed answer
 
+local PACKED = { gzip = true, ["x-gzip"] = true, deflate = true } -- values of content-encoding
+
 local exchange_methods, exchange_mt = check.class "keywatch.exchange"
 
 --- Returns the method and the URL, and " over" once the exchange has ended.
@@ -90,6 +92,11 @@ local function begin(pool, connection, request, limits)
     failure = nil,       -- the error that the exchange has ended with
     is_unanswered = false, -- of a failed exchange: no byte of an answer has arrived
     is_streamed = false, -- the deadline is that of the head
+    wants_plain = false, -- a compressed body is decompressed
+    inflater = nil,      -- of the core, while the body is compressed
+    packed = nil,        -- bytes of the body that are being decompressed
+    packed_at = 1,       -- the index of the next of them
+    is_unpacked = true,  -- the compressed data is complete
     collected = nil,     -- parts of the body that were taken while the exchange was writing; nil: none are taken then
   }, exchange_mt)
 end
@@ -106,6 +113,16 @@ local function on_closed(self, why, is_unanswered)
   leave(self, why == nil)
 end
 
+--- Prepares to decompress the body, if it is compressed. A length is that of the compressed body.
+local function begin_unpacking(self)
+  local headers = self.head.headers
+  local is_packed = PACKED[(headers["content-encoding"] or ""):lower()]
+  if not is_packed or not self.wants_plain or self.request.method == "HEAD" then return end
+  self.inflater = core.inflater()
+  if not self.inflater then return end
+  headers["content-encoding"], headers["content-length"] = nil, nil
+end
+
 --- Takes the next news of the core. Returns "head", "body" and its bytes, "end", or "closed"; nil if there is none.
 local function take(self)
   if self.is_over then return nil end
@@ -113,6 +130,7 @@ local function take(self)
   if kind == "head" then
     self.head = { status = one, headers = by_name(two) }
     if self.is_streamed then self.deadline = nil end
+    begin_unpacking(self)
   elseif kind == "end" then
     self.has_end, self.trailers_by_name = true, by_name(one)
   elseif kind == "closed" then
@@ -214,11 +232,8 @@ local function conclude(self)
   self:finish()
 end
 
---- Waits for the next part of the body. Returns it; nil after the last one; or nil and an error, of code "timeout"
--- after `timeout` seconds: the exchange then stays open.
-function exchange_methods:read(timeout)
-  check.timeout(timeout, "read")
-  local own = timeout and driver.get().now() + timeout
+--- Waits for the next part of the body as it was sent. Returns it; nil after the last one; or nil and an error.
+local function read_sent(self, own)
   while not self.has_end do
     if self.collected and self.collected[1] then return table.remove(self.collected, 1) end
     local kind, bytes = take(self)
@@ -232,6 +247,45 @@ function exchange_methods:read(timeout)
   if self.collected and self.collected[1] then return table.remove(self.collected, 1) end
   conclude(self)
   return nil
+end
+
+--- Returns the next piece of a compressed body, "" if more of it is needed; or nil and an error.
+local function unpack_more(self)
+  local piece, at, is_unpacked = self.inflater:step(self.packed, self.packed_at)
+  if not piece then return nil, fail(self, "malformed", at) end
+  self.packed_at, self.is_unpacked = at, is_unpacked
+  if at > #self.packed and piece == "" then self.packed = nil end
+  return piece
+end
+
+--- Does what read_sent does, for the next piece of a compressed body.
+local function read_packed(self, own)
+  while true do
+    if not self.packed then
+      local bytes, err = read_sent(self, own)
+      if err then return nil, err end
+      if not bytes and not self.is_unpacked then
+        return nil, fail(self, "malformed", "the compressed body is not complete")
+      end
+      if not bytes then return nil end
+      self.packed, self.packed_at, self.is_unpacked = bytes, 1, false
+    end
+    local piece, err = unpack_more(self)
+    if piece ~= "" then return piece, err end
+  end
+end
+
+--- Waits for the next part of the body. Returns it; nil after the last one; or nil and an error, of code "timeout"
+-- after `timeout` seconds: the exchange then stays open.
+function exchange_methods:read(timeout)
+  check.timeout(timeout, "read")
+  local own = timeout and driver.get().now() + timeout
+  if self.failure then return nil, self.failure end
+  if not self.head then
+    local head, err = self:answer(timeout)
+    if not head then return nil, err end
+  end
+  return (self.inflater and read_packed or read_sent)(self, own)
 end
 
 --- Returns an iterator over the parts of the body. It raises the error that the exchange fails with.

@@ -59,4 +59,16 @@ local function parse(text)
   }
 end
 
-return { parse = parse }
+--- Returns the URL that a reference means in the answer of a location.
+local function resolve(location, reference)
+  if reference:find("^%a[%w+.-]*:") then return reference end
+  if reference:sub(1, 2) == "//" then return location.scheme .. ":" .. reference end
+  local path, query = location.path:match("^([^?]*)(.*)$")
+  local first = reference:sub(1, 1)
+  if first == "/" then return location.key .. reference end
+  if first == "?" then return location.key .. path .. reference end
+  if first == "#" or first == "" then return location.key .. path .. query end
+  return location.key .. path:match("^(.*/)") .. reference
+end
+
+return { parse = parse, resolve = resolve }
