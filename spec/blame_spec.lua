@@ -503,7 +503,8 @@ local function http_options(...)
   return found
 end
 local http_url = kind("http://127.0.0.1:1", none, 5, {})
-local HTTP_REQUEST = { request = { http_url, http_options({ body = 5 }, { max_body = -1 }, { length = 5 }, { redirects = -1 }) } }
+local HTTP_REQUEST = { request = { http_url, http_options({ body = 5 }, { max_body = -1 },
+  { length = 5 }, { redirects = -1 }) } }
 local HTTP = merged(HTTP_REQUEST, {
   client = { kind(nil, 5, "x", { colour = 1 }, { timeout = 0 }, { max_per_host = 0 }, { idle_timeout = 0 },
     { redirects = 0.5 }, { decompress = 5 }, { tls = 5 }, { tls = { colour = 1 } }) },

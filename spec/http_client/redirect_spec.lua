@@ -92,7 +92,8 @@ describe("redirects", function()
     assert.equal("http://g:80", locations.parse(locations.resolve(base, "//g")).key)
     assert.equal("https://g:443", locations.parse(locations.resolve(base, "HTTPS://g/x")).key)
     local ip6 = locations.parse "https://[::1]:8443"
-    assert.same({ "https://[::1]:8443", "[::1]:8443", "/", "::1" }, { ip6.key, ip6.authority, ip6.path, ip6.address.host })
+    assert.same({ "https://[::1]:8443", "[::1]:8443", "/", "::1" }, { ip6.key, ip6.authority, ip6.path,
+      ip6.address.host })
   end)
 
   it("from https to http are refused", function()

@@ -275,9 +275,10 @@ function client_methods:request(url, opts)
   if not request then return nil, err end
   driver.get().check_send()
   local limits, max_body = limits_of(self, opts), opts.max_body or self.opts.max_body
-  local left, answer = opts.redirects or self.opts.redirects, nil
+  local left = opts.redirects or self.opts.redirects
   local most = left
   while true do
+    local answer
     answer, err = insist(self, request, body, limits, max_body)
     if not answer then return nil, err end
     answer.url = request.url
