@@ -105,7 +105,7 @@ describe("the HTTP client with #once #peer", function()
         location = /hello { default_type text/plain; return 200 "hello hello hello hello hello hello"; }
         location = /moved { return 301 /hello; }
         location = /large { content_by_lua_block { for i = 1, 1000 do ngx.print(("x"):rep(10000)) end } }
-        location = /length { content_by_lua_block { ngx.req.read_body() ngx.print(ngx.var.http_content_length or "none") } }
+        location = /length { content_by_lua_block { ngx.req.read_body() ngx.print(ngx.var.http_content_length) } }
       ]],
     }
     local url = "http://127.0.0.1:" .. stage.port
