@@ -2,7 +2,9 @@
 
 local certificates = require "spec.support.certificates"
 local nginx_stage = require "spec.support.nginx_stage"
+local process = require "spec.support.process"
 local program = require "spec.support.program"
+local web = require "spec.support.http"
 
 -- A server with a handler, in a thread of its own or in this one.
 local BEGIN = [[
@@ -123,6 +125,47 @@ describe("the HTTP client in workers of nginx #once #peer", function()
       return status .. " " .. err.code
     ]]):format(certificates.directory())))
     assert.equal(0, stage:quit())
+    assert.equal("", stage:troubles())
+  end)
+
+  it("leaves nothing behind of killed threads, and serves the last request of a worker that exits", function()
+    local stage = nginx_stage.start_with_server {
+      workers = 1, init = [[http = require "keywatch.http"]],
+      init_worker = [[
+        url = "$url" client = http.client { max_per_host = 2 }
+        require("keywatch.driver.ngx").home.sweep = 0.02
+      ]],
+      server = [[
+        location = /late { content_by_lua_block {
+          client:request(url .. "/health")
+          ngx.sleep(0.5)
+          ngx.print(client:request(url .. "/health").body)
+        } }
+      ]],
+    }
+    local pid = stage:workers()[1]
+    assert.is_true(stage:ask(pid, [[
+      for i = 1, 20 do
+        local threads = {}
+        for j = 1, 4 do
+          threads[j] = ngx.thread.spawn(function() return client:request(url .. "/metrics") end)
+        end
+        if i % 2 == 0 then ngx.sleep(0.001) end
+        for j = 1, 4 do ngx.thread.kill(threads[j]) end
+      end
+      local deadline = ngx.now() + 30
+      while (client.pool.waiting[1] or client.pool.dialing[1] or client.pool.count > 2) and ngx.now() < deadline do
+        ngx.sleep(0.01)
+      end
+      assert(not client.pool.waiting[1] and not client.pool.dialing[1])
+      return client:request(url .. "/health").status == 200
+    ]]))
+    local late = web.connect(stage.port)
+    late:send "/late"
+    process.turn_until(function() return false end, 0.1)
+    assert.equal(0, stage:quit())
+    assert.equal('{"health":"true","reason":""}', assert(late:wait()).body)
+    late:close()
     assert.equal("", stage:troubles())
   end)
 end)
