@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * histogram: counts values by size, for metrics. A histogram is a plain struct without memory of its own: the owner of
- * what is measured embeds it, and a reader copies it.
+ * histogram: counts values by size, for metrics. A histogram is a plain struct without memory of its own: the measured
+ * object embeds it, and a reader copies it.
  *
- * A bucket counts the values up to its bound that are above the bound before it; one more bucket counts the values
+ * A bucket counts the values that are above the previous bound, and at most its own; one more bucket counts the values
  * above the last bound. {.buckets = &buckets} is an empty histogram.
  */
 #ifndef KW_BASE_HISTOGRAM_H
@@ -15,13 +15,12 @@
 
 /* The bounds of a histogram. */
 typedef struct kw_buckets {
-  double
-      unit; /* of the values, in that of the metric: 1e-9 for nanoseconds that are shown as seconds */
+  double unit; /* factor from values to the unit of the metric: 1e-9 from nanoseconds to seconds */
   size_t n;
   int64_t bounds[KW_MAX_BUCKETS]; /* in rising order */
 } kw_buckets;
 
-/* Nanoseconds, shown as seconds: 1 ms, and each bound is twice the one before, up to 8.192 s. */
+/* Nanoseconds, shown as seconds: 1 ms, and each bound is twice the previous one, up to 8.192 s. */
 extern const kw_buckets kw_buckets_ns;
 
 typedef struct kw_histogram {

@@ -133,7 +133,7 @@ struct kw_peer {
   kw_blob *common_name;          /* of the client's certificate; or NULL */
   int64_t last_progress;         /* when bytes were last written, or a message was last received */
   kw_link link;                  /* among the peers of the server */
-  uint8_t first[KW_FIRST_BYTES]; /* bytes from which the protocol is not known yet */
+  uint8_t first[KW_FIRST_BYTES]; /* the first bytes, until they show the protocol */
   uint8_t n_first;
   bool has_protocol; /* the protocol is known */
   bool is_tls;
@@ -148,8 +148,8 @@ void kw_server_touch(kw_stream *stream);
 
 /* }====== */
 
-/* Shows a new call to Lua, if calls are intercepted and Lua does not answer this one anyway. Returns true if the call
- * was shown, or has failed for lack of memory: then it does not begin here. */
+/* Shows a new call to Lua, if calls are intercepted and the call is not one that Lua answers. Returns true if the call
+ * was shown, or has failed for lack of memory: the caller then must not begin it. */
 bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_method *method);
 
 /* Notifies Lua of the end of a call that Lua has let proceed. Does nothing for any other call. */
@@ -169,7 +169,7 @@ kw_slice kw_service_text(int rc);
 /* Ends a call with the status and the text of an error. */
 void kw_service_fail(kw_stream *stream, int rc);
 
-/* Ends a call whose answer of `len` bytes is too large to be sent, in gRPC's words. */
+/* Ends a call whose answer of `len` bytes is too large to be sent, with gRPC's text. */
 void kw_service_refuse_size(kw_stream *stream, size_t len);
 
 /* The on_drain of methods: ends a stream, so that the client resumes elsewhere. A unary call continues. */

@@ -55,9 +55,9 @@ void kw_watch_call_trust(kw_watch_call *call);
 /* Describes a watch call. */
 kw_watch_call_info kw_watch_call_inspect(const kw_watch_call *call);
 
-/* Puts an attached subscription into its connection's list of ready watches, if it is armed and a notice can be
- * taken, which disarms it; or if announces_progress is set. With a feed, moves its notices to the replica instead, and
- * puts it into the list if the feed has to notify the owner. Does nothing for a subscription without a call. */
+/* Adds an attached subscription to its connection's list of ready watches, and disarms it, if it is armed and has a
+ * notice. Adds it in any case if announces_progress is set. If it has a feed, moves its notices to the replica instead,
+ * and adds it if the feed has to notify the owner. Does nothing for a subscription without a call. */
 void kw_watch_call_wake(kw_subscription *sub);
 
 #endif

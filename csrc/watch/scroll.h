@@ -37,7 +37,7 @@ bool kw_scroll_seek(kw_scroll *scroll);
  * then next. */
 int kw_scroll_next(kw_scroll *scroll, kw_work *work, kw_event *event);
 
-/* Searches on for the next event, after kw_scroll_next has run out of work before it. Returns false if the work runs
+/* Continues the search for the next event, after kw_scroll_next has run out of work. Returns false if the work runs
  * out again. Returns true if the event was found, or if the scroll cannot continue. The caller then calls
  * kw_scroll_seek. */
 bool kw_scroll_skip(kw_scroll *scroll, kw_work *work);

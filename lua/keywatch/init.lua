@@ -26,11 +26,11 @@ for _, methods in ipairs { core.store_methods, client.methods, namespace.methods
   caches.install(methods)
 end
 
---- Returns its arguments. What is called in its arguments is not called in the place of the caller, as by a tail call:
--- errors name the caller.
+--- Returns its arguments. `return pass(fn())` is not a tail call of fn, so errors of fn name the line of its caller.
 local function pass(...) return ... end
 
---- Returns a public function that calls the driver's function of that name. The first call of one chooses the driver.
+--- Returns a public function that calls the driver's function of a name. The first call of any of them chooses the
+-- driver.
 local function of_driver(name)
   return function(...) return pass(driver.get()[name](...)) end
 end

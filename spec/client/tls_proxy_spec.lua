@@ -1,5 +1,5 @@
---- Handshakes of TLS over a bad network, full ones and some that resume a session: a proxy cuts and swallows their
--- bytes. No write is made twice, and no call waits for ever. Cuts after a handshake are in virtual_network_spec.lua.
+--- TLS handshakes over a bad network, full and resumed ones: a proxy cuts the connection or swallows bytes. No write is
+-- made twice, and no call waits for ever. Cuts after a handshake are in virtual_network_spec.lua.
 
 local keywatch = require "keywatch"
 
@@ -40,8 +40,8 @@ network.of_each(function(kind, tag)
 
     local n_keys = 0
 
-    --- Puts a key of its own. Returns whether that was acknowledged; it was made once at most, and exactly
-    -- once if it was.
+    --- Puts a new key. Returns whether the put was acknowledged. Checks that the put was made at most once, and exactly
+    -- once if it was acknowledged.
     local function put_once(client)
       n_keys = n_keys + 1
       local key = "once/" .. n_keys
@@ -54,7 +54,7 @@ network.of_each(function(kind, tag)
       return ok
     end
 
-    --- How many bytes pass while a function runs, by direction.
+    --- Returns how many bytes pass while a function runs, by direction.
     local function measure(fn)
       local total = {}
       for _, direction in ipairs(DIRECTIONS) do total[direction] = -p:bytes(direction) end
@@ -63,7 +63,7 @@ network.of_each(function(kind, tag)
       return total
     end
 
-    --- The next connection is cut, and a key is put over it. `begin` gives a client that is about to make that.
+    --- Cuts the next connection after n bytes, and puts a key over it. begin() returns a client without a connection.
     local function put_at_cut(begin, n, direction, how)
       local client = begin()
       p:cut_once(n, direction, how)
@@ -79,7 +79,7 @@ network.of_each(function(kind, tag)
       for _, direction in ipairs(DIRECTIONS) do
         assert.is_true(total[direction] > 300, "a handshake has more bytes")
         for _, how in ipairs(WAYS) do
-          local n_cuts = how == "swallow" and math.ceil(CUTS / 5) or CUTS -- they take long to notice
+          local n_cuts = how == "swallow" and math.ceil(CUTS / 5) or CUTS -- each takes long to be noticed
           for i = 1, n_cuts do
             local part = total[direction] / n_cuts
             put_at_cut(begin, math.floor(part * (i - 1) + random:between(0, math.floor(part))), direction, how)

@@ -1,4 +1,4 @@
---- Heads of requests and answers: which are taken, and which are refused with which status. Only probe builds can look.
+--- Heads of requests and answers: which are taken, and which are refused with which status. Only in probe builds.
 
 local http1 = require "spec.support.http1"
 local probed = require "spec.support.probed"

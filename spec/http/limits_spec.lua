@@ -1,4 +1,4 @@
---- The limits of a connection of HTTP/1.1: sizes, times and memory. Only probe builds can look.
+--- The limits of a connection of HTTP/1.1: sizes, times and memory. Only probe builds expose them.
 
 local http1 = require "spec.support.http1"
 local probed = require "spec.support.probed"

@@ -1,4 +1,4 @@
---- Paths and queries, the first bytes of connections, and dates. Only probe builds can look.
+--- Paths and queries, the first bytes of connections, and dates of HTTP. Only probe builds expose them.
 
 local probed = require "spec.support.probed"
 
@@ -7,7 +7,7 @@ if not probe then return end
 
 local http = probe.http
 
-describe("a path", function()
+describe("a path of HTTP", function()
   it("is split at its slashes, and decoded after that", function()
     assert.same({ "" }, http.segments("/"))
     assert.same({ "a", "b" }, http.segments("/a/b"))
@@ -35,7 +35,7 @@ describe("a path", function()
 end)
 
 describe("the first bytes of a connection", function()
-  --- The protocol, which no shorter beginning may contradict.
+  --- Returns the protocol of the bytes. Any shorter beginning must have the same protocol, or an unknown one.
   local function protocol(bytes)
     local found = http.first_bytes(bytes)
     for i = 0, #bytes do
@@ -58,8 +58,8 @@ describe("the first bytes of a connection", function()
   end
 end)
 
-describe("a date", function()
-  it("is written as HTTP has it", function()
+describe("a date of HTTP", function()
+  it("is written in the format of the field date", function()
     assert.equal("Thu, 01 Jan 1970 00:00:00 GMT", http.date(0))
     assert.equal("Sun, 06 Nov 1994 08:49:37 GMT", http.date(784111777))
     assert.equal("Tue, 29 Feb 2000 23:59:59 GMT", http.date(951868799))

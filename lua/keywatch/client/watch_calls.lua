@@ -11,8 +11,8 @@
 -- future revision has its own call, because servers send no progress on a call before the first revision of each of its
 -- watches.
 --
--- An answer larger than max_message ends its call, and its watch is unknown. Half of the watches then move to another
--- shared call, until that watch is alone, and the others are no longer affected.
+-- An answer larger than max_message ends its call, and does not show which watch it was for. Half of the watches then
+-- move to another shared call, until that watch is alone, and the others are no longer affected.
 --
 -- A watch whose call has ended is attached to another call, and resumes after the last revision that it has received. A
 -- call that is silent is asked for progress: the answer shows that the server lives, and keeps idle watches from
@@ -709,7 +709,7 @@ function watch_calls_methods:poll(now)
   elseif now < self.retry_at and next(self.idle) then
     wait = self.retry_at - now
   end
-  for connection in pairs(self.transport.connections) do -- each by itself: the order does not matter
+  for connection in pairs(self.transport.connections) do -- in any order: they are independent
     local left = limit_verification(self, connection, now)
     if left < (wait or math.huge) then wait = left end
   end
@@ -728,7 +728,7 @@ end
 
 -- }======
 
---- Fails the detached watches: the server has refused the user.
+--- Fails the idle watches: the server has refused the user.
 function watch_calls_methods:fail_idle(err)
   local idle = self.idle
   self.idle = setmetatable({}, { __mode = "k" }) -- first, as a finalizer may make other watches idle

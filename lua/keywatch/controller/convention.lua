@@ -60,7 +60,8 @@ end
 
 -- {====== Texts ======
 
---- Returns the member of a name, its value as JSON, and the first byte of that; nil if the member is absent or null.
+--- Returns the member with a name, its value as JSON, and the first byte of the value; nil if the member is absent or
+-- null.
 local function member_of(text, items, name)
   local member = items and json.find(items, name)
   local value = member and json.value_of(text, member)
@@ -82,20 +83,20 @@ end
 -- is_deleting, names = the finalizers, list = the items of their list or nil }; or nil and the reason.
 local function read(text)
   local items = json.open(text)
-  if not items then return nil, "it is no JSON object" end
+  if not items then return nil, "it is not a JSON object" end
   local self = { text = text, items = items, metadata = nil, is_deleting = false, names = {}, list = nil }
   local metadata, _, first = member_of(text, items, "metadata")
   if not metadata then return self end
-  if first ~= "{" then return nil, "its 'metadata' is no object" end
+  if first ~= "{" then return nil, "its 'metadata' is not an object" end
   self.metadata = json.items_of(text, metadata.value)
   local _, mark = member_of(text, self.metadata, "deleting")
-  if mark ~= nil and mark ~= "true" and mark ~= "false" then return nil, "its 'metadata.deleting' is no boolean" end
+  if mark ~= nil and mark ~= "true" and mark ~= "false" then return nil, "its 'metadata.deleting' is not a boolean" end
   self.is_deleting = mark == "true"
   local finalizers
   finalizers, _, first = member_of(text, self.metadata, "finalizers")
   if not finalizers then return self end
   if first == "[" then self.list, self.names = strings_of(text, finalizers) end
-  if not self.list then return nil, "its 'metadata.finalizers' is no list of strings" end
+  if not self.list then return nil, "its 'metadata.finalizers' is not a list of strings" end
   return self
 end
 
@@ -157,7 +158,7 @@ end
 
 --- Returns the error of a malformed object.
 local function malformed(fn, key, what)
-  return errors.new("malformed", ("keywatch: %s: the value of %s is not understood, and was not changed: %s"):format(fn,
+  return errors.new("malformed", ("keywatch: %s: the value of %s is malformed, and was not changed: %s"):format(fn,
     check.shown(key), what))
 end
 

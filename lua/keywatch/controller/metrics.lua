@@ -8,7 +8,7 @@
 -- Families come in the order of the table below, and their samples in the order in which the components were added.
 --
 -- Counters never decrease. Each start of a controller has a new queue, whose counters begin at 0: the counts of former
--- queues are added. So counters are read whenever a component was started or has stopped: `look`.
+-- queues are added. So `look` reads the counters whenever a component was started or has stopped.
 
 local metrics_text = require "keywatch.support.metrics_text"
 local strings_first = require("keywatch.support.order").strings_first
@@ -17,9 +17,9 @@ local add_family, sample_text = metrics_text.add_family, metrics_text.sample
 
 -- {====== Families ======
 
--- Each family has a name, a type, a help, and the source of its value: a field of the component's status; or a function
--- of the status; or a list of fields, each of which is an outcome; or, followed by the name of a label, a field that
--- has values by that label.
+-- Each family has a name, a type, a help text and a source: a field of the component's status; or a function of the
+-- status; or a list of fields, with a sample for each, labelled as its outcome; or a field that is a table, and the
+-- name of the label whose values are the table's keys.
 local function of_queue(field)
   return function(status) return status.queue and status.queue[field] or 0 end
 end
