@@ -1802,6 +1802,7 @@ function Stream:close() end
 
 ---@class keywatch.Middleware
 ---@field before? fun(call: keywatch.Call): boolean?, any true or nothing: the call proceeds; false or an error: the call is refused
+---@field message? fun(call: keywatch.Call, message: any): boolean?, any called with each message of a stream; the results mean the same
 ---@field after? fun(call: keywatch.Call, status: integer) called at the end of the call with its gRPC status
 
 ---An HTTP request, for its handler and for middleware.
@@ -1851,6 +1852,7 @@ function Request:write(bytes, timeout) end
 ---@field common_name? string of the client's certificate, if the server asks for certificates
 ---@field deadline? number when the client stops waiting, on the clock of keywatch.now
 ---@field metadata table<string, string>
+---@field request? any in `before` of middleware: the first message of the client; reading this field waits for it
 ---@field server keywatch.Server
 local Call = {}
 

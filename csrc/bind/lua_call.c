@@ -65,6 +65,11 @@ static int l_intercept(lua_State *L) {
   return 0;
 }
 
+static int l_inspect(lua_State *L) {
+  kw_call_inspect(check_open(L));
+  return 0;
+}
+
 static int l_next_news(lua_State *L) {
   kw_server *server = server_of(L);
   unsigned news;
@@ -131,6 +136,28 @@ static int l_receive(lua_State *L) {
   return 1;
 }
 
+static int l_request(lua_State *L) {
+  uint64_t id = check_id(L);
+  kw_blob **holder = kw_bind_new_holder(L);
+  kw_server *server = server_of(L);
+  const char *name;
+  size_t max_fields;
+  if (server != NULL && kw_server_is_busy(server)) kw_bind_refuse_finalizer(L, "store");
+  kw_received received = server == NULL ? KW_RECEIVED_NOTHING
+                                        : kw_call_request(server, id, holder, &name, &max_fields);
+  if (received == KW_RECEIVED_NOTHING) return 0;
+  if (received == KW_RECEIVED_ALL) {
+    lua_pushboolean(L, 0);
+    return 1;
+  }
+  lua_pushinteger(L, (lua_Integer)max_fields);
+  lua_pushstring(L, name); /* a constant */
+  kw_bind_push_held(L, holder);
+  lua_insert(L, -3);
+  lua_insert(L, -2);
+  return 3;
+}
+
 static int l_send(lua_State *L) {
   uint64_t id = check_id(L);
   kw_slice message = kw_bind_check_bytes(L, 3);
@@ -174,9 +201,11 @@ static int l_proceed(lua_State *L) {
 static const luaL_Reg methods[] = {{"mount", l_mount},
                                    {"methods", l_methods},
                                    {"intercept", l_intercept},
+                                   {"inspect", l_inspect},
                                    {"next_news", l_next_news},
                                    {"info", l_info},
                                    {"receive", l_receive},
+                                   {"request", l_request},
                                    {"send", l_send},
                                    {"finish", l_finish},
                                    {"answer", l_answer},

@@ -10,6 +10,7 @@
  *                                       all methods: the name of the message that a request of a C service is,
  *                                       "" for a mounted method
  *   server:intercept()                  next_news returns every call of the C services before its method runs
+ *   server:inspect()                    the same for each message of those of their calls that are not unary
  *   server:next_news() -> id, is_new, has_input, has_room, status
  *                                       the next call that has news, or nothing. status: the gRPC status with
  *                                       which the call has ended, and its id is no longer valid; nil: it is open
@@ -20,14 +21,17 @@
  *                                       nothing if the call is gone
  *   server:receive(id) -> message       nothing: no message yet, or the call is gone; false: the client has sent
  *                                       its last message
+ *   server:request(id) -> message, name, max_fields
+ *                                       the message of an intercepted call that `proceed` will deliver: for
+ *                                       core.decode; nothing and false: as of `receive`
  *   server:send(id, message) -> has_room
  *                                       has_room: another message may follow at once; if false, next_news returns
  *                                       the call when it has room or has ended. Without memory the call is
  *                                       reset, and send raises
  *   server:finish(id, status, text)     ends the call with a gRPC status
- *   server:proceed(id)                  an intercepted call continues to its method
+ *   server:proceed(id)                  an intercepted call, or its next message, continues to its method
  *
- * On a closed server, mount, methods and intercept raise; the other methods find no call.
+ * On a closed server, mount, methods, intercept and inspect raise; the other methods find no call.
  */
 #ifndef KW_BIND_LUA_CALL_H
 #define KW_BIND_LUA_CALL_H

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "model/error.h"
 #include "rpc/method.h"
+#include "rpc/peer.h"
 
 #define CALL_BYTES 4096 /* charge of a call and of its task in Lua */
 
@@ -136,9 +137,13 @@ static bool send_to_stream(kw_server *server, kw_call *c, kw_slice bytes, bool *
   return true;
 }
 
+static bool has_held(const kw_call *c) {
+  return c->is_intercepted && !kw_message_queue_is_empty(&c->messages);
+}
+
 static void finish_stream(kw_server *server, kw_call *c, int status, kw_slice text) {
   (void)server;
-  if (!is_of_lua(c)) return;
+  if (!is_of_lua(c) && !has_held(c)) return;
   kw_stream_finish(c->stream, status, text);
   kw_stream_resume(c->stream); /* further messages are discarded */
   kw_server_touch(c->stream);
@@ -255,12 +260,19 @@ static void on_intercepted_drain(kw_server *server, kw_stream *stream) {
   kw_stream_resume(stream);
 }
 
-/* The method of a call while Lua decides about the call. The stream is paused, so it delivers nothing. */
-static const kw_method intercepted = {
-    .path = "", .on_timeout = on_close, .on_drain = on_intercepted_drain, .on_close = on_close};
+/* The method of a call while Lua decides about the call. The stream is paused, until Lua wants its first message. */
+static const kw_method intercepted = {.path = "",
+                                      .on_half_close = on_half_close,
+                                      .on_timeout = on_close,
+                                      .on_drain = on_intercepted_drain,
+                                      .on_close = on_close};
 
 void kw_call_intercept(kw_server *server) {
   server->is_intercepting = true;
+}
+
+void kw_call_inspect(kw_server *server) {
+  server->is_inspecting = true;
 }
 
 bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_method *method) {
@@ -269,6 +281,7 @@ bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_me
   kw_call *c = call_new(server, stream, method);
   if (c == NULL) return true;
   c->is_intercepted = true;
+  c->is_inspected = server->is_inspecting && !method->is_unary;
   stream->method = &intercepted;
   kw_stream_pause(stream);
   kw_call_announce(server, c, KW_CALL_NEWS_OPEN);
@@ -277,16 +290,82 @@ bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_me
 
 /* stream->owner then belongs to the method. The call moves to stream->proceeded_call, so that Lua is notified of its
  * end. */
-void kw_call_proceed(kw_server *server, uint64_t id) {
-  kw_call *c = find(server, id);
-  if (c == NULL || c->stream == NULL || c->stream->method != &intercepted) return;
+static void begin_method(kw_server *server, kw_call *c) {
   kw_stream *stream = c->stream;
-  if (stream->is_finished || stream->is_reset) return;
   stream->owner = NULL;
   stream->proceeded_call = c;
   kw_method_begin(server, stream, c->method);
+  if (c->input_has_ended && c->method->on_half_close != NULL)
+    c->method->on_half_close(server, stream);
+}
+
+/* Delivers the oldest message that waits, if there is one, and resumes the stream. */
+static void deliver_held(kw_call *c) {
+  kw_stream *stream = c->stream;
+  if (has_held(c) && !stream->is_finished) {
+    kw_blob *message = kw_message_queue_take(&c->messages);
+    kw_peer_deliver(stream, kw_blob_slice(message));
+    kw_blob_release(message);
+  }
+  kw_stream_resume(stream);
+}
+
+void kw_call_proceed(kw_server *server, uint64_t id) {
+  kw_call *c = find(server, id);
+  if (c == NULL || c->stream == NULL || !c->is_intercepted) return;
+  kw_stream *stream = c->stream;
+  bool is_new = stream->method == &intercepted;
+  if (stream->is_finished || stream->is_reset || !(is_new || has_held(c))) return;
+  if (is_new) begin_method(server, c);
+  c->is_due = c->method->is_busy != NULL && c->method->is_busy(stream);
+  if (!c->is_due) deliver_held(c);
+  kw_server_touch(stream);
+}
+
+void kw_call_let_in(kw_stream *stream) {
+  kw_call *c = stream->proceeded_call;
+  if (c == NULL || !has_held(c)) {
+    kw_stream_resume(stream);
+  } else if (c->is_due) {
+    c->is_due = false;
+    deliver_held(c);
+  }
+}
+
+bool kw_call_hold(kw_server *server, kw_stream *stream, kw_slice message) {
+  bool is_new = stream->method == &intercepted;
+  kw_call *c = is_new ? stream->owner : stream->proceeded_call;
+  if (c == NULL || !(is_new || c->is_inspected)) return false;
+  if (!kw_account_ask(c->account, kw_message_queue_cost(message.len))) {
+    kw_service_fail(stream, KW_ERR_TOO_MANY_REQUESTS);
+  } else if (!kw_message_queue_add(&c->messages, message)) {
+    kw_service_fail(stream, KW_ERR_NO_MEMORY);
+  } else {
+    kw_stream_pause(stream);
+    kw_call_announce(server, c, KW_CALL_NEWS_INPUT);
+  }
+  return true;
+}
+
+/* Lets the first message of a call arrive, as far as the method takes it. */
+static void let_arrive(kw_call *c) {
+  kw_stream *stream = c->stream;
+  if (stream->method != &intercepted || stream->is_finished || stream->is_reset) return;
+  kw_method_prepare(stream, c->method);
   kw_stream_resume(stream);
   kw_server_touch(stream);
+}
+
+kw_received kw_call_request(kw_server *server, uint64_t id, kw_blob **message, const char **request,
+                            size_t *max_fields) {
+  kw_call *c = find(server, id);
+  if (c == NULL || c->stream == NULL || !c->is_intercepted || c->is_due) return KW_RECEIVED_NOTHING;
+  if (!has_held(c) && !c->input_has_ended) let_arrive(c);
+  if (!has_held(c)) return c->input_has_ended ? KW_RECEIVED_ALL : KW_RECEIVED_NOTHING;
+  *message = kw_blob_retain(kw_message_queue_first(&c->messages));
+  *request = c->method->request->name;
+  *max_fields = kw_store_most_of_txn(server->store);
+  return KW_RECEIVED_MESSAGE;
 }
 
 void kw_call_end_intercepted(kw_server *server, kw_stream *stream) {

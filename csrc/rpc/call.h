@@ -3,11 +3,12 @@
  * call: a call at the server that Lua answers or intercepts.
  *
  *   mounted       Lua answers every call of the method       news: open -> input* -> end
- *   intercepted   Lua sees the call before its method does   news: open -> end
+ *   intercepted   Lua sees the call before its method does   news: open -> input* -> end
  *   HTTP          a request without a method                 see rpc/request.h
  *
  * Lua receives, sends and finishes a mounted call. It lets an intercepted call proceed to its own method, or finishes
- * it. A unary mounted call has its first news, open and input together, when its request has arrived.
+ * it; the method gets the same bytes that Lua has seen. A unary mounted call has its first news, open and input
+ * together, when its request has arrived.
  *
  * Both directions are bounded. While Lua has not received KW_CALL_BYTES or more, the stream is paused. kw_call_send
  * reports whether there is room for another message. Calls with news are in a list of the server, which Lua drains.
@@ -63,6 +64,9 @@ bool kw_call_next_method(const kw_server *server, size_t *at, const char **path,
 /* From now on every call of a method in C is shown to Lua before it begins. */
 void kw_call_intercept(kw_server *server);
 
+/* The same for each message of the calls that are intercepted from now on and are not unary. */
+void kw_call_inspect(kw_server *server);
+
 /* Takes the news of one call, the one whose news is oldest. Returns the call's id, and *news as KW_CALL_NEWS_ bits; or
  * returns 0 if no call has news. With KW_CALL_NEWS_END, *status is the gRPC status of the end, and the id is no longer
  * valid. */
@@ -80,18 +84,25 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info);
  * ends. */
 kw_received kw_call_receive(kw_server *server, uint64_t id, bool gathers, kw_blob **message);
 
+/* Returns in *message a reference to the message of an intercepted call that waits for kw_call_proceed; before the call
+ * has proceeded, lets its first message arrive. *request is the name of the method's messages; *max_fields limits their
+ * fields. With KW_RECEIVED_NOTHING, news of input or of the end follow. */
+kw_received kw_call_request(kw_server *server, uint64_t id, kw_blob **message, const char **request,
+                            size_t *max_fields);
+
 /* Sends a message. *has_room becomes true if another one may follow at once; otherwise it becomes false, and news of
  * room or of the end follow. For a call that is gone, finished or intercepted, nothing is sent, and *has_room becomes
  * false. If too many answers wait on the connection, a unary call fails with KW_ERR_TOO_MANY_REQUESTS instead. Returns
  * false if memory is short: then the call has been reset. */
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice message, bool *has_room);
 
-/* Ends a call with a status, which follows all sent messages. Does nothing for an intercepted call that has proceeded:
- * its method answers it. */
+/* Ends a call with a status, which follows all sent messages. Does nothing for an intercepted call that has proceeded,
+ * unless a message waits for kw_call_proceed. */
 void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text);
 
-/* Lets an intercepted call proceed to its method. Lua still receives its end. Does nothing for a call that has its
- * status already, from Lua, from a drain of the server or after its deadline. */
+/* Lets an intercepted call proceed to its method, with the message that waits. If the call has proceeded, only lets the
+ * next message proceed. Lua still receives the end of the call. Does nothing for a call that has its status already,
+ * from Lua, from a drain of the server or after its deadline. */
 void kw_call_proceed(kw_server *server, uint64_t id);
 
 /* Returns header fields as the metadata of kw_call_info. NULL if memory is short. */

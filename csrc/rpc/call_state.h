@@ -35,6 +35,8 @@ struct kw_call {
   unsigned news;             /* KW_CALL_NEWS_ bits that Lua has not taken */
   int status;                /* the gRPC status of the end */
   bool is_intercepted;
+  bool is_inspected;    /* intercepted: Lua sees each message before the method does */
+  bool is_due;          /* Lua has seen the message that waits, and the method was busy */
   bool input_has_ended; /* no more messages will arrive */
   bool has_answered;    /* HTTP: the head of the answer was sent */
   bool wants_room;      /* Lua waits until it can send */

@@ -52,6 +52,11 @@ bool kw_message_queue_add(kw_message_queue *queue, kw_slice message);
  * on how the sender has split the body. */
 bool kw_message_queue_join(kw_message_queue *queue, kw_slice part);
 
+/* Returns the oldest message. The queue must not be empty. */
+static inline kw_blob *kw_message_queue_first(const kw_message_queue *queue) {
+  return KW_CONTAINER_OF(queue->messages.next, kw_queued_message, link)->bytes;
+}
+
 /* Takes the oldest message. The caller owns the reference. The queue must not be empty. */
 static inline kw_blob *kw_message_queue_take(kw_message_queue *queue) {
   kw_queued_message *first = KW_CONTAINER_OF(queue->messages.next, kw_queued_message, link);

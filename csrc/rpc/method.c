@@ -98,9 +98,8 @@ void kw_method_count_end(const kw_server *server, const kw_stream *stream) {
     kw_histogram_add(&counters->seconds, server->now - stream->opened_at);
 }
 
-void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method) {
+void kw_method_prepare(kw_stream *stream, const kw_method *method) {
   size_t *max_len = &stream->splitter.max_len;
-  stream->method = method;
   stream->is_unary = method->is_unary;
   stream->takes_one = method->takes_one;
   if (method->max_request > 0) {
@@ -108,6 +107,11 @@ void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *meth
   } else if (method->request != NULL && has_only_numbers(method->request)) {
     *max_len = kw_min_size(*max_len, KW_NUMBERS_REQUEST);
   }
+}
+
+void kw_method_begin(kw_server *server, kw_stream *stream, const kw_method *method) {
+  kw_method_prepare(stream, method);
+  stream->method = method;
   if (method->on_open != NULL) method->on_open(server, stream);
 }
 

@@ -22,6 +22,9 @@ void kw_method_count(const kw_server *server, const kw_method *method, kw_stream
 /* Counts a call whose stream is closed, if kw_method_count has counted that it begins. */
 void kw_method_count_end(const kw_server *server, const kw_stream *stream);
 
+/* Sets what the stream of a call of a method may receive. Done by kw_method_begin, unless it was done before. */
+void kw_method_prepare(kw_stream *stream, const kw_method *method);
+
 /* Begins a call of a method. A larger request than the method takes is refused when its length has arrived, with gRPC's
  * text. The limit is method->max_request; or by default the session's max_message, but KW_NUMBERS_REQUEST for a method
  * whose requests have only numbers. It is never above max_message. */

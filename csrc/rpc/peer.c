@@ -37,8 +37,8 @@ static void on_refused(kw_stream *stream, kw_slice path, void *ctx) {
   if (server->takes_notes) kw_notes_open(server, stream, path);
 }
 
-static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
-  kw_peer *peer = ctx;
+void kw_peer_deliver(kw_stream *stream, kw_slice bytes) {
+  kw_peer *peer = kw_peer_of(stream);
   kw_server *server = peer->server;
   const kw_method *method = stream->method;
   peer->last_progress = server->now;
@@ -60,6 +60,10 @@ static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
   }
   kw_arena_reset(&server->arena); /* now, since the next request may arrive much later */
   if (server->takes_notes) kw_notes_answered(peer, stream);
+}
+
+static void on_message(kw_stream *stream, kw_slice bytes, void *ctx) {
+  if (!kw_call_hold(((kw_peer *)ctx)->server, stream, bytes)) kw_peer_deliver(stream, bytes);
 }
 
 static void on_half_close(kw_stream *stream, void *ctx) {

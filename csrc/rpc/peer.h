@@ -51,6 +51,9 @@ void kw_peer_detach(kw_peer *peer);
 /* Detaches a peer that holds too much memory, and drops its output. The driver still has to close it. */
 void kw_peer_cut(kw_peer *peer);
 
+/* Delivers a message of a stream to its method. */
+void kw_peer_deliver(kw_stream *stream, kw_slice message);
+
 /* Returns the memory that a peer holds, in bytes. The peer must not be detached. */
 size_t kw_peer_held(const kw_peer *peer);
 

@@ -31,6 +31,8 @@ struct kw_method {
   void (*on_open)(kw_server *server, kw_stream *stream);
   void (*on_request)(kw_server *server, kw_stream *stream, const void *request);
   void (*on_half_close)(kw_server *server, kw_stream *stream);
+  /* True if a message that Lua has seen must wait for kw_call_let_in. NULL: never. */
+  bool (*is_busy)(const kw_stream *stream);
   void (*on_pull)(kw_server *server, kw_stream *stream);
   void (*on_room)(kw_server *server, kw_stream *stream); /* needed by a method that defers calls */
   void (*on_timeout)(kw_server *server, kw_stream *stream); /* the call has got its status */
@@ -103,6 +105,7 @@ struct kw_server {
   uint64_t last_call;
   kw_link news; /* calls with news for Lua, oldest first */
   bool is_intercepting;
+  bool is_inspecting;     /* Lua sees each message of intercepted streams */
   struct kw_notes *notes; /* for the log, see rpc/notes.h; NULL: there are none */
   bool takes_notes;       /* all of them, for a debug log */
   unsigned trouble;       /* kw_store_trouble, as of the last KW_NOTE_TROUBLE */
@@ -151,6 +154,12 @@ void kw_server_touch(kw_stream *stream);
 /* Shows a new call to Lua, if calls are intercepted and the call is not one that Lua answers. Returns true if the call
  * was shown, or has failed for lack of memory: the caller then must not begin it. */
 bool kw_call_begin_intercepted(kw_server *server, kw_stream *stream, const kw_method *method);
+
+/* Keeps a message of an intercepted call for Lua, see kw_call_request. Returns false if the method gets it. */
+bool kw_call_hold(kw_server *server, kw_stream *stream, kw_slice message);
+
+/* Resumes a stream whose method was busy, unless a message of the stream waits for Lua. */
+void kw_call_let_in(kw_stream *stream);
 
 /* Notifies Lua of the end of a call that Lua has let proceed. Does nothing for any other call. */
 void kw_call_end_intercepted(kw_server *server, kw_stream *stream);

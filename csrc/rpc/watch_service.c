@@ -365,6 +365,12 @@ static void on_half_close(kw_server *server, kw_stream *stream) {
   if (watch->outlet.ids.n == 0) kw_stream_finish(stream, KW_GRPC_OK, (kw_slice){0});
 }
 
+/* A long batch is being sent: nothing may be written between its parts. */
+static bool is_busy(const kw_stream *stream) {
+  const watch_stream *watch = stream->owner;
+  return watch != NULL && watch->scroll.batch != NULL;
+}
+
 static void on_close(kw_server *server, kw_stream *stream) {
   watch_stream *watch = stream->owner;
   if (watch == NULL) return;
@@ -388,7 +394,7 @@ bool kw_watch_step(kw_server *server) {
     }
     kw_stream_wake(watch->stream);
     kw_server_touch(watch->stream);
-    if (!is_long) kw_stream_resume(watch->stream);
+    if (!is_long) kw_call_let_in(watch->stream);
   }
   return false;
 }
@@ -399,6 +405,7 @@ const kw_method kw_watch_methods[] = {
      .on_open = on_open,
      .on_request = on_request,
      .on_half_close = on_half_close,
+     .is_busy = is_busy,
      .on_pull = on_pull,
      .on_drain = kw_service_stop,
      .on_close = on_close},

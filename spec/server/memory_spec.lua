@@ -303,7 +303,10 @@ describe("where memory runs out #slow,", function()
     one.server:intercept()
     local function proceed()
       for id, is_new in one.server.next_news, one.server do
-        if is_new then one.server:proceed(id) end
+        if is_new then
+          one.server:request(id)
+          one.server:proceed(id)
+        end
       end
       one:pump()
     end

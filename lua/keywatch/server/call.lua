@@ -2,8 +2,9 @@
 --- call: one call of a method that Lua answers, for its handler; or one call of any method, for middleware.
 --
 -- Fields: path, peer (the client's address), common_name (of the certificate that the client has shown, if it was
--- verified; or nil), deadline (a time of keywatch.now, or nil), metadata (values by name), server. After the client has
--- cancelled the call, or the deadline has passed, every method of the call raises "cancelled".
+-- verified; or nil), deadline (a time of keywatch.now, or nil), metadata (values by name), server; and in the function
+-- `before` of middleware `request`, the first message of the client. After the client has cancelled the call, or the
+-- deadline has passed, every method of the call raises "cancelled".
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -15,6 +16,7 @@ local worker = require "keywatch.task.worker"
 local OK = grpc_status.OK
 
 local call_methods, call_mt = check.class "keywatch.call"
+local read_request
 
 function call_mt:__tostring()
   return ("keywatch.call<%s>"):format(self.path)
@@ -53,6 +55,8 @@ local function open(server, id)
     worker = nil,         -- answers a call whose answer was deferred, or continues a stream, by
     get_answer = nil,     -- the function given to `resume` or `continue`
     deferral = nil,       -- see `defer`
+    first = nil,          -- the first message of a call that Lua answers, if only middleware has read it
+    may_read = false,     -- `before` of middleware may read the field request
     is_streaming = false, -- the handler of a stream has begun
     has_ended = false,    -- the client has received the answer, or has cancelled the call
     arrived = d.event(),  -- set when messages have arrived; nil after the answer was deferred
@@ -103,15 +107,23 @@ local function check_interest(call)
   if call.has_ended then error(core.new_error("cancelled"), 0) end
 end
 
+--- Waits for the result of a method of the server's object that receives: `receive` or `request`.
+local function await(call, name, gathers)
+  local object = call.server.object
+  while true do
+    check_interest(call)
+    local bytes, message, max_fields = object[name](object, call.id, gathers)
+    if bytes ~= nil then return bytes, message, max_fields end
+    call.arrived:wait()
+  end
+end
+
 --- Waits for the next message of the client. Returns its bytes; nil after the last message. With `gathers` the bytes
 -- count as memory of the connection until the call ends.
 local function take(call, gathers)
-  while true do
-    check_interest(call)
-    local bytes = call.server.object:receive(call.id, gathers)
-    if bytes ~= nil then return bytes or nil end
-    call.arrived:wait()
-  end
+  local bytes = rawget(call, "first") or await(call, "receive", gathers)
+  call.first = nil
+  return bytes or nil
 end
 
 --- Sends bytes, and waits while the client does not take them. Returns true; or nil and an error of code "timeout".
@@ -128,10 +140,13 @@ local function check_streaming(call, name)
   check.misuse("%s: only the handler of a stream receives and sends", name)
 end
 
+local inspect
+
 --- Waits for the next message of the client, and returns it decoded; nil after the last message.
 function call_methods:receive()
   check_streaming(self, "receive")
   local bytes = take(self)
+  if bytes and self.server.is_inspecting then inspect(self, bytes) end
   return bytes and decode(self.method, bytes)
 end
 
@@ -198,6 +213,71 @@ local function pass(call)
   return true
 end
 
+-- {------ Messages in middleware ------
+
+--- Waits for the message of an intercepted call that will proceed next, and returns it decoded; nil after the last
+-- message.
+local function read_held(call)
+  local bytes, name, max_fields = await(call, "request")
+  if not bytes then return nil end
+  local message, err = core.decode(name, bytes, max_fields)
+  return message or error(err, 0)
+end
+
+--- Waits for the first message of a call, and returns it decoded. The handler or the core gets the same bytes.
+local function read_first(call)
+  if call.is_intercepted then return read_held(call) end
+  local bytes = take(call)
+  call.first = bytes
+  return bytes and decode(call.method, bytes)
+end
+
+--- Returns the value of the field `request`.
+function read_request(call)
+  if not rawget(call, "may_read") then return nil end
+  local message = read_first(call)
+  call.request = message
+  return message
+end
+
+function call_mt.__index(call, name)
+  if name == "request" then return read_request(call) end
+  return call_methods[name]
+end
+
+--- Calls the function `message` of all middleware. Returns as `pass`.
+local function pass_message(call, message)
+  for _, ware in ipairs(call.server.middleware) do
+    if ware.message then
+      local proceeds, err = verdict(ware.message(call, message))
+      if not proceeds then return false, err end
+    end
+  end
+  return true
+end
+
+--- Shows a message of a stream that Lua answers to middleware. If that refuses the message, the call ends, and this
+-- raises "cancelled".
+function inspect(call, bytes)
+  local ok, err = pass_message(call, decode(call.method, bytes))
+  if ok then return end
+  fail(call, err)
+  error(core.new_error("cancelled"), 0)
+end
+
+--- Shows each message of an intercepted stream to middleware before the core gets it. Returns nil; and an error if a
+-- message is refused.
+local function inspect_all(call)
+  for message in read_held, call do
+    local ok, err = pass_message(call, message)
+    if not ok then return nil, err end
+    call.server.object:proceed(call.id)
+  end
+  call.server.object:proceed(call.id) -- a client may half-close a stream without a message
+end
+
+-- }------
+
 local DEFERRED = {} -- the result of a handler that has deferred its answer
 
 --- Sends the result of the handler of a unary method. Returns true; nil and an error; or only nil if the answer is
@@ -231,12 +311,20 @@ local function answer_stream(call, method)
   return true
 end
 
+local continue
+
 --- Returns true if the call was answered; nil and an error if it fails; only nil if the core answers it, or the answer
 -- is deferred.
 local function answer(call)
+  call.may_read = true
   local ok, err = pass(call)
+  call.may_read = false
   if not ok then return nil, err end
   if call.is_intercepted then
+    if call.is_stream and call.server.is_inspecting then
+      continue(call, function() return inspect_all(call) end)
+      return nil
+    end
     call.server.object:proceed(call.id)
     return nil
   end
@@ -297,7 +385,7 @@ end
 
 --- Makes a worker continue a stream, even after the end of keywatch.run: the handler returns the result of this
 -- function. follow() returns the same as the handler of a stream, and is called again after its wait was cancelled.
-local function continue(call, follow)
+function continue(call, follow)
   call.get_answer = follow
   call.worker = worker.start(serve_continued, call)
   return DEFERRED
@@ -307,6 +395,7 @@ end
 
 --- Calls `after` of all middleware once the call has ended, even if the core has answered it.
 local function run_after(call, status)
+  call.may_read = false
   for _, ware in ipairs(call.server.middleware) do
     if ware.after then
       local ok, raised = errors.attempt(ware.after, call, status)

@@ -30,7 +30,7 @@ local LIMIT = { "a whole number above 0, or math.huge", is_count }
 local METHOD_FIELDS = {
   handler = "function", stream = "boolean", request = CODEC, response = CODEC, max_bytes = LIMIT, max_fields = LIMIT,
 }
-local MIDDLEWARE_FIELDS = { before = "function", after = "function" }
+local MIDDLEWARE_FIELDS = { before = "function", message = "function", after = "function" }
 
 --- Returns a method from the user's definition: a function, or a table.
 local function read_method(name, given)
@@ -53,7 +53,7 @@ end
 --- Returns middleware from the user's definition.
 local function read_middleware(given)
   check.known(given, "use", MIDDLEWARE_FIELDS)
-  return { before = given.before, after = given.after }
+  return { before = given.before, message = given.message, after = given.after }
 end
 
 local function add(server, path, method)

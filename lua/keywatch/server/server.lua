@@ -96,14 +96,16 @@ function server_methods:mount(service, given)
   methods.mount(self, service, given)
 end
 
---- Adds middleware around every call of every service: { before = function(call), after = function(call, status) }. If
--- `before` raises an error, or returns nil and an error, the call fails with the error; if it returns false, the call
--- is refused.
+--- Adds middleware around every call of every service: { before = function(call), message = function(call, message),
+-- after = function(call, status) }; `message` gets each message of a stream. If `before` or `message` raises an error,
+-- or returns nil and an error, the call fails with the error; if it returns false, the call is refused.
 function server_methods:use(middleware)
   check.argument(type(middleware) == "table", 1, "use", "table", middleware)
   check_open(self, "use")
   local read = methods.read_middleware(middleware)
   if #self.middleware == 0 then self.object:intercept() end
+  if read.message and not self.is_inspecting then self.object:inspect() end
+  self.is_inspecting = self.is_inspecting or read.message ~= nil
   self.middleware[#self.middleware + 1] = read
 end
 
@@ -155,7 +157,8 @@ local function new(opts, ids, object, parts)
     routes = routes.new(), -- the handlers of HTTP requests
     origins = origin.new(opts.cors, opts.host_whitelist),
     methods = {},    -- the methods that Lua answers, by path
-    middleware = {}, -- { before, after }, in the order of use
+    middleware = {}, -- { before, message, after }, in the order of use
+    is_inspecting = false, -- one of these has `message`
     calls = {},      -- the calls that Lua answers or intercepts, by id
     queues = {},     -- calls that wait for a lock or an election, by prefix: see services/queue.lua
     snapshots = {},  -- events by snapshot that is being written: set once it is written
