@@ -167,7 +167,7 @@ static void begin_call(world *w, script_line *line) {
   line_bytes(line, &path);
   line_bytes(line, &value);
   bool is_unary = line_flags(line) & 1;
-  kw_header_field own = {kw_slice_of("hasleader", 9), bytes_slice(&value)};
+  kw_http_field own = {kw_slice_of("hasleader", 9), bytes_slice(&value)};
   if (w->n_calls + 1 < MAX_CALLS)
     note_call(w, kw_client_call(w->client, bytes_slice(&path), &own, value.len > 0, is_unary, NULL),
               is_unary, false);

@@ -16,7 +16,7 @@ local function floors(list)
 end
 
 -- The loop and TLS stand apart, on base and face alone; HTTP/1.1, on base; and exec, on face.
-local C = floors { "face", "base", "model", "codec", "disk", "store", "watch", "h2 http", "rpc", "bind" }
+local C = floors { "face", "base", "model", "codec", "disk", "store", "watch", "http", "h2", "rpc", "bind" }
 C.http = { base = true, http = true }
 C.uv = { face = true, base = true, uv = true }
 C.tls = { face = true, base = true, tls = true }

@@ -138,7 +138,7 @@ static int l_http_client(lua_State *L) {
   return self->client == NULL ? 0 : 1;
 }
 
-static size_t read_metadata(lua_State *L, int at, kw_header_field *metadata) {
+static size_t read_metadata(lua_State *L, int at, kw_http_field *metadata) {
   size_t n = 0;
   if (lua_isnoneornil(L, at)) return 0;
   luaL_checktype(L, at, LUA_TTABLE);
@@ -146,7 +146,7 @@ static size_t read_metadata(lua_State *L, int at, kw_header_field *metadata) {
     if (n == KW_MAX_METADATA) luaL_error(L, "more than %d fields of metadata", KW_MAX_METADATA);
     if (lua_type(L, -2) != LUA_TSTRING || lua_type(L, -1) != LUA_TSTRING)
       luaL_error(L, "metadata: names and values are strings");
-    metadata[n++] = (kw_header_field){kw_bind_bytes(L, -2), kw_bind_bytes(L, -1)};
+    metadata[n++] = (kw_http_field){kw_bind_bytes(L, -2), kw_bind_bytes(L, -1)};
   }
   return n;
 }
@@ -159,7 +159,7 @@ static int push_call(lua_State *L, uint64_t call) {
 
 static int l_call(lua_State *L) {
   kw_client *client = check_client(L);
-  kw_header_field metadata[KW_MAX_METADATA];
+  kw_http_field metadata[KW_MAX_METADATA];
   kw_slice path = kw_bind_check_bytes(L, 2);
   bool is_unary = lua_toboolean(L, 4);
   return push_call(
@@ -252,7 +252,7 @@ static kw_watch_call *check_watch_call(lua_State *L) {
 
 static int l_watch(lua_State *L) {
   kw_client *client = check_client(L);
-  kw_header_field metadata[KW_MAX_METADATA];
+  kw_http_field metadata[KW_MAX_METADATA];
   size_t max_partial = (size_t)kw_bind_check_int(L, 3, 1);
   return push_call(
       L, kw_watch_call_open(client, metadata, read_metadata(L, 2, metadata), max_partial));

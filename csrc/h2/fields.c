@@ -67,7 +67,7 @@ static bool is_in_order(kw_known_fields *known, kw_slice name) {
   return !is_connection_specific(name);
 }
 
-void kw_known_note(kw_known_fields *known, const kw_header_field *field) {
+void kw_known_note(kw_known_fields *known, const kw_http_field *field) {
   kw_slice name = field->name;
   if (!is_name(name) || !is_value(field->value) || !is_in_order(known, name)) {
     known->is_malformed = true;
@@ -171,7 +171,7 @@ size_t kw_trailer_fields(const kw_stream *stream, uint8_t *text, nghttp2_nv *to)
 }
 
 size_t kw_request_fields(nghttp2_nv *to, const char *scheme, kw_slice authority, kw_slice path,
-                         const kw_header_field *fields, size_t n) {
+                         const kw_http_field *fields, size_t n) {
   nghttp2_nv *at = to;
   *at++ = fixed_field(":method", "POST");
   *at++ = fixed_field(":scheme", scheme);

@@ -31,7 +31,7 @@ typedef struct kw_known_fields {
 
 /* Checks a received field, and stores its value in *known if the session reads it; or sets is_malformed. Our own check
  * replaces that of nghttp2, which would refuse the :authority of some gRPC clients: a path, or a whole URL. */
-void kw_known_note(kw_known_fields *known, const kw_header_field *field);
+void kw_known_note(kw_known_fields *known, const kw_http_field *field);
 
 /* True if the content-type is application/grpc, alone or with a suffix. */
 bool kw_known_is_grpc(const kw_known_fields *known);
@@ -43,7 +43,7 @@ bool kw_known_is_plus_proto(const kw_known_fields *known);
  * needs room for both. `scheme` is "http" or "https". Copies nothing: the slices must live until the request is
  * submitted. Returns how many. */
 size_t kw_request_fields(nghttp2_nv *to, const char *scheme, kw_slice authority, kw_slice path,
-                         const kw_header_field *fields, size_t n);
+                         const kw_http_field *fields, size_t n);
 
 /* Writes the fields that begin an answer to `to`. Returns how many: two. */
 size_t kw_answer_fields(const kw_stream *stream, nghttp2_nv *to);

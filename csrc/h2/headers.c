@@ -68,7 +68,7 @@ int kw_headers_on_field(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2
                         nghttp2_rcbuf *value, uint8_t flags, void *ctx) {
   kw_session *session = ctx;
   size_t n = session->n_fields;
-  kw_header_field field = {slice_of(name), slice_of(value)};
+  kw_http_field field = {slice_of(name), slice_of(value)};
   (void)h2, (void)frame, (void)flags;
   session->header_bytes += field.name.len + field.value.len + FIELD_OVERHEAD;
   if (session->header_bytes > session->options.max_header_bytes) return 0;
@@ -83,7 +83,7 @@ int kw_headers_on_field(nghttp2_session *h2, const nghttp2_frame *frame, nghttp2
   return 0;
 }
 
-const kw_header_field *kw_session_fields(const kw_session *session, size_t *n) {
+const kw_http_field *kw_session_fields(const kw_session *session, size_t *n) {
   *n = session->n_fields;
   return session->fields;
 }

@@ -236,7 +236,7 @@ kw_stream *kw_session_next(const kw_session *session, const kw_stream *stream) {
 /* }====== */
 
 kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
-                              const kw_header_field *fields, size_t n, void *owner) {
+                              const kw_http_field *fields, size_t n, void *owner) {
   nghttp2_nv sent[KW_REQUEST_FIELDS + KW_MAX_METADATA];
   kw_stream *stream = kw_stream_new(session, 0);
   if (stream == NULL) return NULL;

@@ -70,13 +70,6 @@ typedef struct kw_session_options {
       *discarded; /* gets large messages that will not be sent: the owner frees them; or NULL */
 } kw_session_options;
 
-/* A header field: of a block that is being received, valid only inside the hook; or of a request to be sent, whose
- * bytes the caller owns. */
-typedef struct kw_header_field {
-  kw_slice name;
-  kw_slice value;
-} kw_header_field;
-
 #define KW_MAX_METADATA 32 /* fields that a client may add to a request */
 
 /* Functions of the owner, called from the functions below and from kw_stream_resume. A hook may call every function of
@@ -199,7 +192,7 @@ bool kw_session_is_ready(const kw_session *session);
  * if memory is short, the session has ended, or the server takes no more calls; on_close may then have been called for
  * the stream. */
 kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
-                              const kw_header_field *fields, size_t n, void *owner);
+                              const kw_http_field *fields, size_t n, void *owner);
 
 /* Sends PING, which a live peer answers. */
 void kw_session_ping(kw_session *session);
@@ -209,7 +202,7 @@ void kw_session_ping(kw_session *session);
 kw_stream *kw_session_next(const kw_session *session, const kw_stream *stream);
 
 /* Returns the fields of the header block that is being received, and their number. For on_open and on_refused. */
-const kw_header_field *kw_session_fields(const kw_session *session, size_t *n);
+const kw_http_field *kw_session_fields(const kw_session *session, size_t *n);
 
 /* Returns the ctx of the hooks. */
 void *kw_session_ctx(const kw_session *session);

@@ -60,7 +60,7 @@ struct kw_session {
   bool is_turn_over; /* the turn is used up; the next kw_session_step begins another */
 
   /* The header block that is being received; HTTP/2 has only one at a time on a connection */
-  kw_header_field *fields;
+  kw_http_field *fields;
   nghttp2_rcbuf **field_buffers; /* owners of the bytes of `fields`: two for each field */
   size_t n_fields;
   size_t cap_fields;

@@ -23,6 +23,7 @@
 #include "base/heap.h"
 #include "base/link.h"
 #include "codec/grpc.h"
+#include "http/exchange.h"
 
 #define KW_RESET_INTERNAL 2 /* HTTP/2's error code INTERNAL_ERROR */
 #define KW_RESET_CANCEL 8   /* HTTP/2's error code CANCEL */

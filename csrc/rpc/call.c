@@ -63,7 +63,7 @@ uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status) {
 
 /* {====== New calls ====== */
 
-kw_blob *kw_call_metadata(const kw_header_field *fields, size_t n) {
+kw_blob *kw_call_metadata(const kw_http_field *fields, size_t n) {
   size_t size = 0;
   for (size_t i = 0; i < n; i++) size += fields[i].name.len + fields[i].value.len + 2;
   kw_blob *blob = kw_blob_new(size);
@@ -153,7 +153,7 @@ static const kw_call_carrier stream_carrier = {resume_stream, send_to_stream, fi
 
 static kw_call *call_new(kw_server *server, kw_stream *stream, const kw_method *method) {
   size_t n;
-  const kw_header_field *fields = kw_session_fields(stream->session, &n);
+  const kw_http_field *fields = kw_session_fields(stream->session, &n);
   kw_call *c = kw_call_new(server, kw_peer_of(stream), kw_session_account(stream->session),
                            kw_call_metadata(fields, n));
   if (c == NULL) {

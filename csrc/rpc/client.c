@@ -127,7 +127,7 @@ static void on_pull(kw_stream *stream, void *ctx) {
 
 /* {====== Calls ====== */
 
-uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_header_field *metadata, size_t n,
+uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_http_field *metadata, size_t n,
                         bool is_unary, const kw_call_hooks *hooks) {
   if (!kw_map_reserve(&client->calls)) return 0;
   kw_outcall *call = kw_outcall_new(client->last_call + 1, is_unary, hooks, client->max_untaken,

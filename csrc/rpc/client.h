@@ -98,7 +98,7 @@ uint64_t kw_client_hash_seed(const kw_client *client);
 /* Begins a call with `n` fields of metadata. Returns its number; 0 if memory is short, or the connection takes no
  * more calls. The hooks, which may be NULL, are copied. Path and metadata are copied too; metadata beyond
  * KW_MAX_METADATA fields is left out. */
-uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_header_field *metadata, size_t n,
+uint64_t kw_client_call(kw_client *client, kw_slice path, const kw_http_field *metadata, size_t n,
                         bool is_unary, const kw_call_hooks *hooks);
 
 /* True if a call has not ended. */

@@ -79,8 +79,8 @@ static void announce(kw_fetch *fetch) {
 }
 
 static kw_blob *pack(const kw_http_field *fields, size_t n) {
-  kw_header_field packed[KW_HEAD_FIELDS];
-  for (size_t i = 0; i < n; i++) packed[i] = (kw_header_field){fields[i].name, fields[i].value};
+  kw_http_field packed[KW_HEAD_FIELDS];
+  for (size_t i = 0; i < n; i++) packed[i] = (kw_http_field){fields[i].name, fields[i].value};
   return kw_call_metadata(packed, n);
 }
 

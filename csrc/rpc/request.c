@@ -66,12 +66,12 @@ static void refuse(kw_server *server, kw_exchange *exchange) {
 
 static kw_blob *metadata_of(const kw_peer *peer, const kw_http_request *request) {
   kw_slice scheme = peer->is_tls ? kw_slice_text("https") : request->scheme;
-  kw_header_field fields[4 + KW_HEAD_FIELDS] = {{kw_slice_text(":method"), request->method},
-                                                {kw_slice_text(":scheme"), scheme},
-                                                {kw_slice_text(":authority"), request->authority},
-                                                {kw_slice_text(":path"), request->path}};
-  for (size_t i = 0; i < request->n_fields; i++)
-    fields[4 + i] = (kw_header_field){request->fields[i].name, request->fields[i].value};
+  kw_http_field fields[4 + KW_HEAD_FIELDS] = {{kw_slice_text(":method"), request->method},
+                                              {kw_slice_text(":scheme"), scheme},
+                                              {kw_slice_text(":authority"), request->authority},
+                                              {kw_slice_text(":path"), request->path}};
+  if (request->n_fields > 0)
+    memcpy(fields + 4, request->fields, request->n_fields * sizeof *fields);
   return kw_call_metadata(fields, 4 + request->n_fields);
 }
 

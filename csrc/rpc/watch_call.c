@@ -394,7 +394,7 @@ static void on_end(void *ctx) {
 
 /* }====== */
 
-uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *metadata, size_t n,
+uint64_t kw_watch_call_open(kw_client *client, const kw_http_field *metadata, size_t n,
                             size_t max_torn) {
   kw_watch_call *call = kw_alloc_zeroed(sizeof *call);
   if (call == NULL) return 0;

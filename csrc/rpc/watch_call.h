@@ -25,7 +25,7 @@ typedef struct kw_watch_call_info {
 /* Begins a Watch call with `n` fields of metadata. Returns its number, or 0 like kw_client_call. max_torn is the limit
  * in bytes of one answer together with earlier fragments of the same revision. A subscription that receives more fails
  * with KW_ERR_ANSWER_TOO_LARGE. */
-uint64_t kw_watch_call_open(kw_client *client, const kw_header_field *metadata, size_t n,
+uint64_t kw_watch_call_open(kw_client *client, const kw_http_field *metadata, size_t n,
                             size_t max_torn);
 
 /* Returns the watch call of a number, or NULL if it has ended. Valid until the call ends. */
