@@ -309,6 +309,7 @@ build = {
         "csrc/watch/watch_group.c",
         "csrc/watch/watched_table.c",
         "csrc/watch/watcher.c",
+        "csrc/h2/carrier.c",
         "csrc/h2/ending.c",
         "csrc/h2/fields.c",
         "csrc/h2/flood.c",

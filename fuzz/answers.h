@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * answers: checks what a server sends. Frames follow each other without a gap. Every stream has headers, then data,
- * then an end. The data of a stream is complete messages that can be decoded.
+ * then an end. The data of a call's stream is complete messages that can be decoded.
  */
 #ifndef KW_FUZZ_ANSWERS_H
 #define KW_FUZZ_ANSWERS_H
@@ -14,6 +14,7 @@ typedef struct answer {
   uint32_t stream;
   const kw_message *message; /* NULL: any bytes */
   kw_grpc_splitter splitter;
+  bool is_call; /* of gRPC, or it may be */
   bool has_begun;
   bool is_over;
 } answer;
@@ -26,10 +27,14 @@ typedef struct answers {
   bool is_wild;          /* the client has sent something malformed: only frames are checked */
   uint64_t n_messages;   /* that were checked... */
   uint64_t n_of_watches; /* ...and those of Watch among them */
+  uint64_t n_body;       /* bytes of answers of HTTP */
 } answers;
 
 /* Notes that the client has opened a stream. */
 void answers_expect(answers *a, uint32_t stream, const kw_message *message);
+
+/* Notes that the newest stream is a request of HTTP. */
+void answers_expect_http(answers *a);
 
 void answers_take(answers *a, kw_slice said);
 void answers_drop(answers *a);

@@ -25,6 +25,7 @@
 #include "reach.h"
 #include "rpc/call.h"
 #include "rpc/peer.h"
+#include "rpc/request.h"
 
 #define CONNS 2
 #define MAX_PIECES 8
@@ -37,8 +38,9 @@
 int LLVMFuzzerInitialize(int *n, char ***args);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { ANSWERS, WATCH_ANSWERS, CALLS };
-static reach reached[] = {{"answers", 0}, {"answers to watches", 0}, {"calls of Lua", 0}, {0}};
+enum { ANSWERS, WATCH_ANSWERS, CALLS, BODIES };
+static reach reached[] = {
+    {"answers", 0}, {"answers to watches", 0}, {"calls of Lua", 0}, {"bodies of HTTP", 0}, {0}};
 
 typedef struct method {
   const char *path;
@@ -238,20 +240,24 @@ static kw_slice text(const char *words) {
 
 enum { HOW_END = 8, HOW_TIMEOUT = 16, HOW_LINE = 32, HOW_NO_TYPE = 64, HOW_GET = 128 };
 
-static void add_odd_line(script_line *line, int how, bytes *block) {
+/* Returns true if the line may change a call to a request of HTTP. */
+static bool add_odd_line(script_line *line, int how, bytes *block) {
   static const char *const names[] = {
-      "grpc-encoding", "content-type", ":path", "te",  "connection", "hasleader", "X",
-      "grpc-timeout",  ":authority",   "",      "a b", "token"};
+      "grpc-encoding", "content-type", ":path", "te",  "connection", "hasleader",      "X",
+      "grpc-timeout",  ":authority",   "",      "a b", "token",      "content-length", "expect",
+      "host"};
   bytes value = {0};
   const char *name = names[line_byte(line) % KW_LENGTH(names)];
   line_bytes(line, &value);
   frame_add_line(block, how, name, bytes_slice(&value));
   bytes_drop(&value);
+  return strcmp(name, "content-type") == 0;
 }
 
 static uint32_t open_call(conn *c, int how, const method *m, script_line *line) {
   bytes block = {0}, timeout = {0};
   uint32_t id = add_stream(c, m);
+  bool is_http = how & (HOW_NO_TYPE | HOW_GET);
   frame_add_line(&block, how, ":method", text(how & HOW_GET ? "GET" : "POST"));
   frame_add_line(&block, how, ":scheme", text("http"));
   frame_add_line(&block, how, ":authority", text("localhost"));
@@ -259,7 +265,8 @@ static uint32_t open_call(conn *c, int how, const method *m, script_line *line) 
   if (!(how & HOW_NO_TYPE)) frame_add_line(&block, how, "content-type", text("application/grpc"));
   if (how & HOW_TIMEOUT) line_bytes(line, &timeout);
   if (how & HOW_TIMEOUT) frame_add_line(&block, how, "grpc-timeout", bytes_slice(&timeout));
-  if (how & HOW_LINE) add_odd_line(line, how, &block);
+  if (how & HOW_LINE) is_http |= add_odd_line(line, how, &block);
+  if (is_http) answers_expect_http(&c->answers);
   frame_add_headers(&c->in, how, how & HOW_END ? FLAG_END_STREAM : 0, id, bytes_slice(&block));
   bytes_drop(&timeout);
   bytes_drop(&block);
@@ -303,7 +310,7 @@ static bool do_client(world *w, char letter, script_line *line) {
 
 /* {====== Lua ====== */
 
-enum { LUA_RECEIVE = 1, LUA_SEND = 2, LUA_FINISH = 4, LUA_PROCEED = 8 };
+enum { LUA_RECEIVE = 1, LUA_SEND = 2, LUA_FINISH = 4, LUA_PROCEED = 8, LUA_ANSWER = 16 };
 
 static void receive(world *w, uint64_t id) {
   kw_blob *message;
@@ -316,6 +323,7 @@ static void receive(world *w, uint64_t id) {
 static void do_lua(world *w, uint64_t id, script_line *line) {
   bytes message = {0};
   kw_call_info info;
+  kw_http_answer answer = {.status = 200, .length = -1};
   bool has_room;
   int what = line_flags(line);
   line_bytes(line, &message);
@@ -323,6 +331,7 @@ static void do_lua(world *w, uint64_t id, script_line *line) {
   if (kw_call_get_info(w->server, id, &info))
     must(info.path != NULL && info.metadata->len > 0, "a call has a path and metadata");
   if (what & LUA_PROCEED) kw_call_proceed(w->server, id);
+  if (what & LUA_ANSWER) kw_request_answer(w->server, id, &answer);
   if (what & LUA_RECEIVE) receive(w, id);
   if (what & LUA_SEND) kw_call_send(w->server, id, bytes_slice(&message), &has_room);
   if (what & LUA_FINISH)
@@ -399,7 +408,8 @@ static void check_answers(conn *c) {
   c->said.len = 0;
   reached[ANSWERS].n += c->answers.n_messages;
   reached[WATCH_ANSWERS].n += c->answers.n_of_watches;
-  c->answers.n_messages = c->answers.n_of_watches = 0;
+  reached[BODIES].n += c->answers.n_body;
+  c->answers.n_messages = c->answers.n_of_watches = c->answers.n_body = 0;
 }
 
 static void check_sound(const world *w) {

@@ -235,7 +235,7 @@ self-signed-cert-validity: 1
         "-cert", own, "-key", own_key, "-verify_return_error", "-servername", "localhost")
       assert.equal(0, status, text)
       assert.matches("ALPN protocol: h2", text)
-      for _, how in ipairs { "--http1.1", "--no-alpn" } do
+      for _, how in ipairs { "--http1.1", "--no-alpn", "--http2" } do
         status, text = run("curl", "-sS", how, "--cacert", ca, "--cert", own, "--key", own_key, urls[1] .. "/health")
         assert.equal(0, status, text)
         assert.equal('{"health":"true","reason":""}', text)

@@ -67,7 +67,7 @@ static const field fields[] = {
     FIELD(rejected, NUMBER, server.rejected),
     FIELD(cut, NUMBER, server.cut),
     FIELD(lacks, NUMBER, server.lacks),
-    FIELD(not_grpc, NUMBER, server.not_grpc),
+    FIELD(malformed, NUMBER, server.malformed),
     FIELD(unknown_method, NUMBER, server.unknown),
     FIELD(over_memory, NUMBER, server.over_memory),
     FIELD(groups, NUMBER, store.disk.groups),

@@ -144,8 +144,6 @@ static nghttp2_nv fixed_field(const char *name, const char *value) {
 static const char *http_status_text(int http_status) {
   switch (http_status) {
     case 400: return "400";
-    case 405: return "405";
-    case 415: return "415";
     case 431: return "431";
     default: return "200";
   }

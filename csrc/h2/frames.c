@@ -7,6 +7,7 @@
  */
 #include <stdio.h>
 
+#include "h2/carrier.h"
 #include "h2/input.h"
 
 #define RESET_BURST 10000 /* streams that a peer may reset at once... */
@@ -38,8 +39,8 @@ static void note_goaway(kw_session *session, uint32_t code) {
   }
 }
 
-/* Notes a sent frame. A server that has sent the whole answer does not wait for the rest of the request: it resets the
- * stream with NO_ERROR. */
+/* Notes a sent frame. A server that has sent the whole answer of a call does not wait for the rest of the request: it
+ * resets the stream with NO_ERROR. */
 static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) {
   kw_session *session = ctx;
   uint8_t type = frame->hd.type;
@@ -51,9 +52,12 @@ static int on_frame_send(nghttp2_session *h2, const nghttp2_frame *frame, void *
   if (stream != NULL) stream->is_sent = true;
   if (type == NGHTTP2_DATA && stream != NULL && stream->queued > 0) kw_stream_note_window(stream);
   if (session->options.is_client || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
-  if (stream != NULL && !stream->is_half_closed)
+  if (stream != NULL && stream->exchange != NULL) {
+    kw_carrier_sent(stream);
+  } else if (stream != NULL && !stream->is_half_closed) {
     kw_session_check(
         session, nghttp2_submit_rst_stream(h2, NGHTTP2_FLAG_NONE, stream->id, NGHTTP2_NO_ERROR));
+  }
   return 0;
 }
 
@@ -177,7 +181,9 @@ static int on_stream_close(nghttp2_session *h2, int32_t id, uint32_t code, void 
   kw_stream *stream = kw_session_find(session, id);
   (void)h2;
   if (stream == NULL) return 0;
-  if (session->options.is_client) {
+  if (stream->exchange != NULL) {
+    kw_carrier_end(stream, code);
+  } else if (session->options.is_client) {
     if (code == NGHTTP2_NO_ERROR) kw_input_finish(stream);
     if (!stream->has_status) set_status_of_reset(stream, code);
     stream->is_refused = !stream->is_sent || code == NGHTTP2_REFUSED_STREAM;

@@ -8,6 +8,7 @@
  */
 #include <stdio.h>
 
+#include "h2/carrier.h"
 #include "h2/input.h"
 
 #include "base/mem.h"
@@ -107,11 +108,6 @@ static bool check_request(kw_session *session, kw_stream *stream) {
   kw_slice none = {0};
   if (session->header_bytes > session->options.max_header_bytes) {
     kw_stream_refuse(stream, 431, KW_GRPC_RESOURCE_EXHAUSTED, none);
-  } else if (!kw_slice_is(known->method, "POST")) {
-    refuse_value(stream, 405, KW_GRPC_INTERNAL, "http: unsupported method", known->method);
-  } else if (!kw_known_is_grpc(known)) {
-    refuse_value(stream, 415, KW_GRPC_INVALID_ARGUMENT, "invalid gRPC request content-type",
-                 known->content_type);
   } else if (known->timeout.len > 0 && kw_grpc_timeout(known->timeout) < 0) {
     refuse_value(stream, 400, KW_GRPC_INTERNAL, "malformed grpc-timeout:", known->timeout);
   } else if (known->encoding.len > 0 && !kw_slice_is(known->encoding, "identity")) {
@@ -123,7 +119,14 @@ static bool check_request(kw_session *session, kw_stream *stream) {
   return false;
 }
 
-static void take_request(kw_session *session, kw_stream *stream) {
+/* True if the header block is that of a call, or too large to be known. */
+static bool is_call(const kw_session *session) {
+  const kw_known_fields *known = &session->known;
+  return (kw_known_is_grpc(known) && kw_slice_is(known->method, "POST")) ||
+         session->header_bytes > session->options.max_header_bytes;
+}
+
+static void take_call(kw_session *session, kw_stream *stream) {
   stream->is_plus_proto = kw_known_is_plus_proto(&session->known);
   const kw_session_hooks *hooks = &session->hooks;
   if (!check_request(session, stream)) {
@@ -133,6 +136,18 @@ static void take_request(kw_session *session, kw_stream *stream) {
   kw_slice timeout = session->known.timeout;
   if (timeout.len > 0) kw_stream_set_deadline(stream, session->now + kw_grpc_timeout(timeout));
   hooks->on_open(stream, session->known.path, hooks->ctx);
+}
+
+static void take_request(kw_session *session, kw_stream *stream, const nghttp2_frame *frame) {
+  bool ends = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+  if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
+    if (stream->exchange != NULL) kw_carrier_take_trailers(stream, ends);
+  } else if (is_call(session)) {
+    take_call(session, stream);
+  } else {
+    kw_carrier_take_request(stream, ends);
+  }
+  if (ends) kw_input_end(stream);
 }
 
 /* }====== */
@@ -202,8 +217,7 @@ void kw_headers_take(kw_session *session, const nghttp2_frame *frame) {
   } else if (session->options.is_client) {
     take_answer(session, stream, ends);
   } else {
-    if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) take_request(session, stream);
-    if (ends) kw_input_end(stream);
+    take_request(session, stream, frame);
   }
   drop_fields(session);
 }

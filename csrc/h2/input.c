@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdio.h>
 
+#include "h2/carrier.h"
 #include "h2/input.h"
 #include "model/error.h"
 
@@ -13,10 +14,13 @@ static const char too_many[] = "etcdserver: too many requests";
 
 #define MAX_COMPARED 64 /* streams that largest_input compares, to bound its time */
 
-/* Ends the call with a status: a server sends the status, a client reports it to its owner and resets the stream. */
+/* Ends the call with a status: a server sends the status, a client reports it to its owner and resets the stream. That
+ * of an exchange is reset. */
 static void fail(kw_stream *stream, int status, const char *text) {
   kw_slice words = kw_slice_of(text, strlen(text));
-  if (!stream->session->options.is_client) {
+  if (stream->exchange != NULL) {
+    kw_carrier_fail(stream, text, KW_RESET_INTERNAL);
+  } else if (!stream->session->options.is_client) {
     kw_stream_finish(stream, status, words);
   } else {
     kw_stream_set_status(stream, status, words);
@@ -43,16 +47,15 @@ static void refuse_split(kw_stream *stream, kw_grpc_split why) {
   }
 }
 
-/* Asks the owner whether the connection has used up its turn. Called after each piece of work. */
-static void check_turn(kw_session *session) {
-  if (session->hooks.is_turn_over != NULL)
-    session->is_turn_over = session->hooks.is_turn_over(session->hooks.ctx);
+void kw_input_check_turn(kw_session *session) {
+  if (session->hooks.is_turn_over != NULL && session->hooks.is_turn_over(session->hooks.ctx))
+    session->is_turn_over = true;
 }
 
 static void deliver_message(kw_stream *stream, kw_slice message) {
   kw_session *session = stream->session;
   session->hooks.on_message(stream, message, session->hooks.ctx);
-  check_turn(session);
+  kw_input_check_turn(session);
 }
 
 /* Stores the message of a unary call, which counts as partial until it is delivered. */
@@ -117,12 +120,23 @@ static void check_partial(kw_stream *stream) {
   kw_stream_drop_partial(stream);
 }
 
+/* Delivers a part of the body of an exchange. Returns how many bytes were used: all, or none if the stream has to
+ * wait. */
+static size_t deliver_body(kw_stream *stream, kw_slice bytes) {
+  if (ignores_input(stream)) return bytes.len;
+  if (must_wait(stream)) return 0;
+  kw_carrier_take_body(stream, bytes);
+  kw_input_check_turn(stream->session);
+  return bytes.len;
+}
+
 /* Splits bytes into messages and delivers them. Returns how many bytes were used: all, unless the stream has to
  * wait. */
 static size_t split_input(kw_stream *stream, kw_slice bytes, bool is_last) {
   kw_session *session = stream->session;
   kw_slice input = bytes, message;
   kw_grpc_split found = KW_GRPC_MESSAGE;
+  if (stream->exchange != NULL) return deliver_body(stream, bytes);
   while (found == KW_GRPC_MESSAGE && !ignores_input(stream) && !must_wait(stream)) {
     if (stream->takes_one && stream->has_message && input.len > 0) {
       fail(stream, KW_GRPC_INTERNAL, "keywatch: more than one message in a call that takes one");
@@ -267,7 +281,9 @@ void kw_input_end(kw_stream *stream) {
   }
   stream->has_reported_end = true;
   if (ignores_input(stream)) return;
-  if (!kw_grpc_is_between(&stream->splitter)) {
+  if (stream->exchange != NULL) {
+    kw_carrier_take_end(stream);
+  } else if (!kw_grpc_is_between(&stream->splitter)) {
     fail(stream, KW_GRPC_INTERNAL, "unexpected EOF");
   } else if (session->options.is_client) {
     if (!stream->is_finished && !stream->is_closing)
@@ -336,7 +352,7 @@ void kw_input_resume(kw_session *session) {
     resume_one(take_first(session, KW_WAIT_OUTPUT));
   while (has_next(session, KW_WAIT_ROOM) && kw_session_make_room(session)) {
     session->hooks.on_room(take_first(session, KW_WAIT_ROOM), session->hooks.ctx);
-    check_turn(session);
+    kw_input_check_turn(session);
   }
   refuse_deferred(session);
   session->is_resuming = false;

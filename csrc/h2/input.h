@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * input: DATA that arrives on a stream, split into gRPC messages and delivered to the owner.
+ * input: DATA that arrives on a stream, split into gRPC messages, or the body of an exchange, delivered to the owner.
  *
  * A stream *waits* while nothing may be delivered to its owner; stream->wait has the reason. DATA of the stream then
  * waits in stream->input. The stream's flow-control window stays reduced by these bytes, so the peer stops sending on
@@ -24,6 +24,9 @@ void kw_input_finish(kw_stream *stream);
 
 /* Drops stream->input. Called for a stream that has its status and needs no more input. */
 void kw_input_drop(kw_stream *stream);
+
+/* Asks the owner whether the connection has used up its turn. Called after each piece of work. */
+void kw_input_check_turn(kw_session *session);
 
 /* Resumes waiting streams and deferred requests, as far as turn and output allow. Refuses requests that were deferred
  * for too long. */

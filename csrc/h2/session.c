@@ -18,7 +18,9 @@ kw_session_options kw_session_defaults(void) {
                                 .keepalive_ms = 2 * 60 * 60 * 1000,
                                 .keepalive_wait_ms = 20 * 1000,
                                 .ping_min_ms = 5 * 1000,
-                                .ping_idle_min_ms = 2 * 60 * 60 * 1000};
+                                .ping_idle_min_ms = 2 * 60 * 60 * 1000,
+                                .max_body = 2 << 20,
+                                .body_ms = 60 * 1000};
   kw_session_set_queue(&options, 4 << 20);
   return options;
 }

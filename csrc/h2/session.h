@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * session: one HTTP/2 connection that carries gRPC, for servers and for clients.
+ * session: one HTTP/2 connection, which carries calls of gRPC and exchanges of HTTP, for servers and for clients. Its
+ * streams are calls, see stream.h; or carry exchanges, see http/exchange.h.
  *
  * A session does no I/O and reads no clock. The owner passes received bytes to kw_session_feed. kw_session_flush
  * appends the frames that may be sent now to the chain kw_session_out. Times are milliseconds: the owner passes `now`,
@@ -64,6 +65,8 @@ typedef struct kw_session_options {
   int64_t keepalive_wait_ms; /* timeout for the answer to our PING */
   int64_t ping_min_ms;       /* least time between PINGs of a client with streams; 0: any */
   int64_t ping_idle_min_ms;  /* the same for a client without streams */
+  uint64_t max_body;         /* of an exchange, unless its owner sets another limit */
+  int64_t body_ms;           /* between bytes of the body of an exchange; 0: unlimited */
   kw_budget *budget;         /* of all sessions together; or NULL */
   kw_meter *settings;        /* SETTINGS frames of all sessions together; or NULL */
   kw_chain
@@ -79,7 +82,7 @@ typedef struct kw_session_hooks {
   /* Server: a call has arrived. kw_session_fields has its metadata. The owner sets is_unary or takes_one (neither: any
    * number of messages) and its own fields of the stream; or it finishes the stream. */
   void (*on_open)(kw_stream *stream, kw_slice path, void *ctx);
-  /* Server: a request that is not a gRPC call has arrived, and the session has finished the stream. The path may be
+  /* Server: a request has arrived whose head is not valid, and the session has finished the stream. The path may be
    * empty. on_open is not called. May be NULL. */
   void (*on_refused)(kw_stream *stream, kw_slice path, void *ctx);
   /* A message has arrived. Called for a unary call of a server only after the half-close. */
@@ -101,6 +104,9 @@ typedef struct kw_session_hooks {
   /* Server: true if the connection has used up its turn. Messages then wait for the next kw_session_step, which is due
    * at once. NULL: turns are unlimited. */
   bool (*is_turn_over)(void *ctx);
+  /* Server: the hooks of exchanges: of all requests that are no calls of gRPC. Not copied. Their is_turn_over is not
+   * called. */
+  const kw_exchange_hooks *exchange;
   void *ctx;
 } kw_session_hooks;
 

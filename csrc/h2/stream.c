@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "h2/state.h"
+#include "h2/carrier.h"
 
 #include "base/mem.h"
 
@@ -60,6 +60,7 @@ void kw_stream_drop_partial(kw_stream *stream) {
 
 void kw_stream_free(kw_stream *stream) {
   kw_session *session = stream->session;
+  if (stream->exchange != NULL) kw_carrier_free(stream);
   session->hooks.on_close(stream, session->hooks.ctx);
   session->n_reset_unsent -= stream->is_reset_unsent;
   session->input_bytes -= stream->input.len;
@@ -197,10 +198,20 @@ void kw_stream_defer(kw_stream *stream) {
 
 /* {====== Sending ====== */
 
+/* True if trailers follow the last bytes. */
+static bool ends_with_trailers(const kw_stream *stream) {
+  if (stream->exchange != NULL) return kw_carrier_of(stream->exchange)->trailers_after != NULL;
+  return !stream->session->options.is_client;
+}
+
 /* Adds the trailers, which close the stream from this side. */
 static void submit_trailers(kw_stream *stream) {
   if (stream->has_trailers) return;
   stream->has_trailers = true;
+  if (stream->exchange != NULL) {
+    kw_carrier_submit_trailers(stream);
+    return;
+  }
   uint8_t text[KW_STATUS_ROOM];
   nghttp2_nv fields[2];
   size_t n = kw_trailer_fields(stream, text, fields);
@@ -208,24 +219,31 @@ static void submit_trailers(kw_stream *stream) {
                    nghttp2_submit_trailer(stream->session->h2, stream->id, fields, n));
 }
 
+/* Lets the owner add more. */
+static void pull(kw_stream *stream) {
+  kw_session *session = stream->session;
+  if (stream->exchange != NULL) {
+    kw_carrier_pull(stream);
+    return;
+  }
+  session->is_pulling = true;
+  session->hooks.on_pull(stream, session->hooks.ctx);
+  session->is_pulling = false;
+}
+
 /* Returns how many bytes of the stream go into the next DATA frame. kw_stream_on_send_data moves them. */
 static ssize_t on_read_data(nghttp2_session *h2, int32_t id, uint8_t *buf, size_t length,
                             uint32_t *flags, nghttp2_data_source *source, void *ctx) {
-  kw_session *session = ctx;
   kw_stream *stream = source->ptr;
-  (void)h2, (void)id, (void)buf;
+  (void)h2, (void)id, (void)buf, (void)ctx;
   if (stream->is_reset) return NGHTTP2_ERR_DEFERRED;
-  if (stream->out.len < length && !stream->is_finished) {
-    session->is_pulling = true;
-    session->hooks.on_pull(stream, session->hooks.ctx);
-    session->is_pulling = false;
-  }
+  if (stream->out.len < length && !stream->is_finished) pull(stream);
   size_t n = kw_min_size(length, stream->out.len);
   stream->is_framed = n > 0;
   *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
   if (stream->is_finished && n == stream->out.len) {
     *flags |= NGHTTP2_DATA_FLAG_EOF;
-    if (!session->options.is_client) {
+    if (ends_with_trailers(stream)) {
       *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
       submit_trailers(stream);
     }

@@ -89,6 +89,7 @@ struct kw_stream {
   uint8_t status;         /* kw_grpc_status */
   kw_blob *text;          /* text of the status; or NULL */
 
+  kw_exchange *exchange; /* that the stream carries, see carrier.h; NULL: it is a call of gRPC */
   kw_grpc_splitter splitter; /* has the bytes of a message that is not complete */
   kw_stream_wait wait;       /* changed only by kw_stream_wait_for */
   kw_link wait_link;         /* in the session's list of the streams with the same `wait` */
@@ -173,11 +174,11 @@ void kw_stream_resume(kw_stream *stream);
  * function does nothing. */
 void kw_stream_finish(kw_stream *stream, int status, kw_slice text);
 
-/* Server: like kw_stream_finish, with an HTTP status, for a request that is not valid gRPC: 200, 400, 405, 415 or 431.
- * Nothing may have been sent. */
+/* Server: like kw_stream_finish, with an HTTP status, for a call that is not valid gRPC: 200, 400 or 431. Nothing may
+ * have been sent. */
 void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice text);
 
-/* Client: half-closes the stream: no more messages will be sent. */
+/* Half-closes the stream: no more is sent after stream->out. Of a server only for exchanges. */
 void kw_stream_half_close(kw_stream *stream);
 
 /* Resets the stream: ends it for both sides at once. `code` is an error code of HTTP/2. on_close, and before it a

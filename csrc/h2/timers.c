@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * timers: the timers of a session: handshake timeout, keepalive, deadlines of calls, deferred requests and the end of a
- * drain.
+ * timers: the timers of a session: handshake timeout, keepalive, deadlines of calls, bodies of exchanges, deferred
+ * requests and the end of a drain.
  *
  * The session reads no clock. Its owner calls kw_session_step at the time that kw_session_deadline returns.
  */
+#include "h2/carrier.h"
 #include "h2/input.h"
 
 /* Returns when the session sends the next PING, or ends because the last one was not answered. A client without streams
@@ -70,6 +71,10 @@ static void expire_streams(kw_session *session) {
   while ((first = kw_heap_first(&session->deadlines)) != NULL && first->when <= session->now) {
     kw_stream *stream = KW_CONTAINER_OF(first, kw_stream, deadline);
     kw_stream_clear_deadline(stream);
+    if (stream->exchange != NULL) {
+      kw_carrier_expire(stream);
+      continue;
+    }
     session->hooks.on_timeout(stream, session->hooks.ctx);
     kw_input_drop(stream);
   }

@@ -148,6 +148,23 @@ kw_refusal kw_head_parse_trailers(kw_slice bytes, kw_head *head) {
   return parse_fields(bytes, head, &f);
 }
 
+static kw_refusal take_fields(const kw_http_field *fields, size_t n, kw_head *head, facts *f) {
+  *f = (facts){0};
+  head->n_fields = 0;
+  if (n > KW_HEAD_FIELDS) return refuse(431, "there are too many fields");
+  for (size_t i = 0; i < n; i++) {
+    if (!kw_text_is_token(fields[i].name)) return refuse(400, "the name of a field is not valid");
+    if (!kw_text_is_value(fields[i].value)) return refuse(400, "the value of a field is not valid");
+    note_field(head, f, fields[i]);
+  }
+  return fine;
+}
+
+kw_refusal kw_head_take_trailers(const kw_http_field *fields, size_t n, kw_head *head) {
+  facts f;
+  return take_fields(fields, n, head, &f);
+}
+
 /* }====== */
 
 /* {====== The body that follows ====== */
@@ -216,6 +233,12 @@ static kw_slice take_word(kw_slice *line) {
   return word;
 }
 
+static kw_refusal check_target(const kw_http_request *request, kw_slice text, kw_target *target) {
+  if (kw_slice_is(request->method, "CONNECT")) return refuse(501, "CONNECT is not supported");
+  const char *fault = kw_target_parse(request->method, text, target);
+  return fault == NULL ? fine : refuse(400, fault);
+}
+
 static kw_refusal parse_request_line(kw_slice line, kw_head *head) {
   kw_http_request *request = &head->request;
   kw_target target;
@@ -223,24 +246,30 @@ static kw_refusal parse_request_line(kw_slice line, kw_head *head) {
   kw_slice text = take_word(&line);
   if (!kw_text_is_token(request->method)) return refuse(400, "the method is not valid");
   kw_refusal refusal = parse_version(line, head);
+  if (refusal.status == 0) refusal = check_target(request, text, &target);
   if (refusal.status != 0) return refusal;
-  if (kw_slice_is(request->method, "CONNECT")) return refuse(501, "CONNECT is not supported");
-  const char *fault = kw_target_parse(request->method, text, &target);
-  if (fault != NULL) return refuse(400, fault);
   request->authority = target.authority;
   request->scheme = target.scheme;
   request->path = target.path;
   return fine;
 }
 
-/* The host of a URL has precedence over the field (RFC 9112 §3.2.2). */
+/* Takes the host of the field. In HTTP/1.1 that of a URL has precedence (RFC 9112 §3.2.2); in HTTP/2 the authority
+ * stands for the field, and may not be another host (RFC 9113 §8.3.1). */
 static kw_refusal check_host(kw_head *head, const facts *f) {
   kw_http_request *request = &head->request;
+  kw_slice host = f->values[HOST];
+  bool is_named = request->authority.len > 0;
   if (f->counts[HOST] > 1) return refuse(400, "there are several hosts");
-  if (f->counts[HOST] == 0) return head->minor == 0 ? fine : refuse(400, "there is no host");
-  if (!kw_text_is_authority(f->values[HOST])) return refuse(400, "the host is not valid");
-  if (request->authority.len == 0) request->authority = f->values[HOST];
-  return fine;
+  if (f->counts[HOST] == 0) {
+    bool is_needed = head->minor == 1 || (head->minor == KW_HEAD_HTTP2 && !is_named);
+    return is_needed ? refuse(400, "there is no host") : fine;
+  }
+  if (!kw_text_is_authority(host)) return refuse(400, "the host is not valid");
+  if (!is_named) request->authority = host;
+  return head->minor == KW_HEAD_HTTP2 && !kw_slice_equal(request->authority, host)
+             ? refuse(400, "there are several hosts")
+             : fine;
 }
 
 static kw_refusal check_expectation(kw_head *head, const facts *f) {
@@ -251,21 +280,43 @@ static kw_refusal check_expectation(kw_head *head, const facts *f) {
   return fine;
 }
 
-kw_refusal kw_head_parse_request(kw_slice bytes, kw_head *head) {
+/* Checks what the fields of a request say, and takes it into the head. */
+static kw_refusal finish_request(kw_head *head, const facts *f) {
   kw_http_request *request = &head->request;
+  kw_refusal refusal = check_host(head, f);
+  if (refusal.status == 0) refusal = parse_framing(head, f, &request->length);
+  if (refusal.status != 0) return refusal;
+  if (request->length < 0 && !head->is_chunked && head->minor < KW_HEAD_HTTP2) request->length = 0;
+  note_facts(head, f);
+  request->upgrade = head->upgrade;
+  request->fields = head->fields;
+  request->n_fields = head->n_fields;
+  return check_expectation(head, f);
+}
+
+kw_refusal kw_head_parse_request(kw_slice bytes, kw_head *head) {
   facts f;
   head->expects = false;
   kw_refusal refusal = parse_request_line(take_line(&bytes), head);
   if (refusal.status == 0) refusal = parse_fields(bytes, head, &f);
-  if (refusal.status == 0) refusal = check_host(head, &f);
-  if (refusal.status == 0) refusal = parse_framing(head, &f, &request->length);
+  return refusal.status == 0 ? finish_request(head, &f) : refusal;
+}
+
+kw_refusal kw_head_take_request(const kw_http_field *fields, size_t n, kw_head *head) {
+  const kw_http_request *request = &head->request;
+  kw_target target;
+  facts f;
+  head->minor = KW_HEAD_HTTP2;
+  head->expects = false;
+  if (!kw_text_is_token(request->method)) return refuse(400, "the method is not valid");
+  kw_refusal refusal = check_target(request, request->path, &target);
   if (refusal.status != 0) return refusal;
-  if (request->length < 0 && !head->is_chunked) request->length = 0;
-  note_facts(head, &f);
-  request->upgrade = head->upgrade;
-  request->fields = head->fields;
-  request->n_fields = head->n_fields;
-  return check_expectation(head, &f);
+  if (!kw_slice_is(request->scheme, "http") && !kw_slice_is(request->scheme, "https"))
+    return refuse(400, "the scheme is neither http nor https");
+  if (request->authority.len > 0 && !kw_text_is_authority(request->authority))
+    return refuse(400, "the host is not valid");
+  refusal = take_fields(fields, n, head, &f);
+  return refusal.status == 0 ? finish_request(head, &f) : refusal;
 }
 
 /* }====== */

@@ -16,6 +16,7 @@
 #include "http/exchange.h"
 
 #define KW_HEAD_FIELDS 100 /* fields of a head: 431 */
+#define KW_HEAD_HTTP2 2    /* as the minor version: HTTP/2, whose fields arrive separated */
 
 /* Why a message is refused: the status of the answer, and a text. Status 0: it is not refused. */
 typedef struct kw_refusal {
@@ -42,7 +43,7 @@ typedef struct kw_head {
   kw_http_field fields[KW_HEAD_FIELDS];
   size_t n_fields;
 
-  uint8_t minor;    /* HTTP/1.0 or HTTP/1.1 */
+  uint8_t minor;    /* HTTP/1.0 or HTTP/1.1; or KW_HEAD_HTTP2 */
   bool is_chunked;  /* the length is -1 */
   bool closes;      /* the field connection says close, or HTTP/1.0 does not say keep-alive */
   bool expects;     /* the client waits for status 100 before it sends the body */
@@ -58,5 +59,10 @@ bool kw_head_is_reserved(kw_slice name);
 
 /* Parses the fields after a chunked body, up to the empty line. */
 kw_refusal kw_head_parse_trailers(kw_slice bytes, kw_head *head);
+
+/* Do the same for HTTP/2, with fields that are not pseudo-header fields. head->request has what the pseudo-header
+ * fields say: method, scheme, authority and path. */
+kw_refusal kw_head_take_request(const kw_http_field *fields, size_t n, kw_head *head);
+kw_refusal kw_head_take_trailers(const kw_http_field *fields, size_t n, kw_head *head);
 
 #endif

@@ -20,16 +20,9 @@ static bool check_memory(kw_http *http, bool has_memory) {
 
 /* {====== Answers ====== */
 
-static bool has_date(const kw_http_answer *answer) {
-  for (size_t i = 0; i < answer->n_fields; i++) {
-    if (kw_text_equal(answer->fields[i].name, "date")) return true;
-  }
-  return false;
-}
-
 static bool write_answer(kw_http *http, const kw_http_answer *answer, kw_write_extra extra) {
   note_output(http);
-  if (http->hooks->date != NULL && !has_date(answer)) extra.date = http->hooks->date(http->ctx);
+  extra.date = kw_write_date(answer, http->hooks, http->ctx);
   return check_memory(http, kw_write_answer(&http->out, answer, &extra));
 }
 

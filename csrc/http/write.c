@@ -61,6 +61,13 @@ bool kw_write_allows(const kw_http_field *fields, size_t n) {
 
 /* }====== */
 
+kw_slice kw_write_date(const kw_http_answer *answer, const kw_exchange_hooks *hooks, void *ctx) {
+  bool has_date = hooks->date == NULL;
+  for (size_t i = 0; i < answer->n_fields; i++)
+    has_date |= kw_text_equal(answer->fields[i].name, "date");
+  return has_date ? (kw_slice){0} : hooks->date(ctx);
+}
+
 /* {====== Parts ====== */
 
 static uint8_t *put(uint8_t *to, kw_slice bytes) {

@@ -26,6 +26,9 @@ typedef struct kw_write_extra {
  * can be injected. */
 bool kw_write_allows(const kw_http_field *fields, size_t n);
 
+/* Returns the value of the field `date` that is added to an answer. Empty: none, or the answer has one. */
+kw_slice kw_write_date(const kw_http_answer *answer, const kw_exchange_hooks *hooks, void *ctx);
+
 /* Add a head to the chain. The caller has validated all parts. Return false, with nothing added, if memory is short. */
 bool kw_write_answer(kw_chain *chain, const kw_http_answer *answer, const kw_write_extra *extra);
 bool kw_write_request(kw_chain *chain, const kw_http_request *request, const kw_write_extra *extra);

@@ -2,7 +2,6 @@
 #include "rpc/fetch.h"
 
 #include "base/mem.h"
-#include "http/head.h"
 #include "rpc/call.h"
 #include "rpc/message_queue.h"
 
@@ -78,18 +77,12 @@ static void announce(kw_fetch *fetch) {
   if (kw_link_is_alone(&fetch->ready)) kw_link_add(&fetch->fetches->ready, &fetch->ready);
 }
 
-static kw_blob *pack(const kw_http_field *fields, size_t n) {
-  kw_http_field packed[KW_HEAD_FIELDS];
-  for (size_t i = 0; i < n; i++) packed[i] = (kw_http_field){fields[i].name, fields[i].value};
-  return kw_call_metadata(packed, n);
-}
-
 static void on_answer(kw_exchange *exchange, const kw_http_answer *answer, void *ctx) {
   kw_fetch *fetch = exchange->owner;
   (void)ctx;
   if (fetch == NULL || answer->status < 200) return;
   fetch->status = answer->status;
-  fetch->head = pack(answer->fields, answer->n_fields);
+  fetch->head = kw_call_metadata(answer->fields, answer->n_fields);
   if (fetch->head == NULL) {
     kw_exchange_abort(exchange);
   } else {
@@ -116,7 +109,8 @@ static void on_end(kw_exchange *exchange, const kw_http_field *trailers, size_t 
   kw_fetch *fetch = exchange->owner;
   (void)ctx;
   if (fetch == NULL) return;
-  if (n > 0 && (fetch->trailers = pack(trailers, n)) == NULL) kw_exchange_abort(exchange);
+  if (n > 0 && (fetch->trailers = kw_call_metadata(trailers, n)) == NULL)
+    kw_exchange_abort(exchange);
   fetch->has_end = true;
   announce(fetch);
 }

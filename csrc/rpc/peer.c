@@ -33,7 +33,7 @@ static void on_open(kw_stream *stream, kw_slice path, void *ctx) {
 
 static void on_refused(kw_stream *stream, kw_slice path, void *ctx) {
   kw_server *server = ((kw_peer *)ctx)->server;
-  server->counters.not_grpc++;
+  server->counters.malformed++;
   if (server->takes_notes) kw_notes_open(server, stream, path);
 }
 
@@ -106,7 +106,7 @@ static void on_close(kw_stream *stream, void *ctx) {
 
 /* {====== Either protocol ====== */
 
-static kw_account *account_of(const kw_peer *peer) {
+kw_account *kw_peer_account(const kw_peer *peer) {
   return peer->http != NULL ? kw_http_account(peer->http) : kw_session_account(peer->session);
 }
 
@@ -142,6 +142,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
                                     .on_timeout = on_timeout,
                                     .on_close = on_close,
                                     .is_turn_over = is_turn_over,
+                                    .exchange = &kw_request_hooks,
                                     .ctx = peer};
   peer->session = kw_session_new(&server->options.session, &session_hooks, now);
   if (peer->session == NULL) {
@@ -227,7 +228,7 @@ void kw_peer_cut(kw_peer *peer) {
 }
 
 size_t kw_peer_held(const kw_peer *peer) {
-  return account_of(peer)->held;
+  return kw_peer_account(peer)->held;
 }
 
 bool kw_peer_is_busy(const kw_peer *peer) {
@@ -294,8 +295,8 @@ static void deliver_first(kw_peer *peer, kw_slice bytes, int64_t now) {
   peer->has_protocol = true;
   if (protocol == KW_FIRST_HTTP1) begin_http(peer, now);
   if (first.len > 0) deliver(peer, first, now);
-  if (bytes.len == 0 || n < bytes.len)
-    deliver(peer, kw_slice_of(bytes.data + n, bytes.len - n), now);
+  if (n > 0) bytes = kw_slice_of(bytes.data + n, bytes.len - n);
+  if (n == 0 || bytes.len > 0) deliver(peer, bytes, now);
 }
 
 /* }====== */

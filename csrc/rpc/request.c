@@ -2,7 +2,6 @@
 #include "rpc/request.h"
 
 #include "base/clock.h"
-#include "http/connection.h"
 #include "http/head.h"
 #include "rpc/call_state.h"
 
@@ -65,7 +64,7 @@ static void refuse(kw_server *server, kw_exchange *exchange) {
 }
 
 static kw_blob *metadata_of(const kw_peer *peer, const kw_http_request *request) {
-  kw_slice scheme = peer->is_tls ? kw_slice_text("https") : request->scheme;
+  kw_slice scheme = kw_slice_text(peer->is_tls ? "https" : "http");
   kw_http_field fields[4 + KW_HEAD_FIELDS] = {{kw_slice_text(":method"), request->method},
                                               {kw_slice_text(":scheme"), scheme},
                                               {kw_slice_text(":authority"), request->authority},
@@ -78,7 +77,7 @@ static kw_blob *metadata_of(const kw_peer *peer, const kw_http_request *request)
 static void on_request(kw_exchange *exchange, const kw_http_request *request, void *ctx) {
   kw_peer *peer = ctx;
   kw_server *server = peer->server;
-  kw_account *account = kw_http_account(peer->http);
+  kw_account *account = kw_peer_account(peer);
   peer->last_progress = server->now;
   kw_call *c = NULL;
   if (kw_account_ask(account, 0))

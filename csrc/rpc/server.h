@@ -50,7 +50,7 @@ typedef struct kw_server_counters {
   uint64_t rejected;    /* connections that have ended before they spoke HTTP/2 */
   uint64_t cut;         /* connections that were disconnected since they held too much memory */
   uint64_t lacks;       /* failed attempts of the driver to accept connections */
-  uint64_t not_grpc;    /* refused requests that were no calls of gRPC */
+  uint64_t malformed;   /* refused requests of HTTP/2 whose heads were not valid */
   uint64_t unknown;     /* refused calls of methods that do not exist */
   uint64_t over_memory; /* refused calls of connections that held too much memory */
 } kw_server_counters;

@@ -142,6 +142,9 @@ struct kw_peer {
   bool is_tls;
 };
 
+/* Returns the account of a peer's connection. The peer must not be detached. */
+kw_account *kw_peer_account(const kw_peer *peer);
+
 static inline kw_peer *kw_peer_of(const kw_stream *stream) {
   return kw_session_ctx(stream->session);
 }

@@ -130,21 +130,6 @@ describe("a server", function()
   end)
 
   describe("refuses", function()
-    it("requests that are not POST", function()
-      local stream = call(1, paths.Range, range_a, { [":method"] = "GET" })
-      assert.equal("405", stream.headers[":status"])
-      assert.same({ 13, 'http: unsupported method "GET"' }, status(1))
-    end)
-
-    it("requests that are not gRPC", function()
-      for i, type in ipairs { "text/plain", "application/grpcx", "application/json", "" } do
-        local stream = call(2 * i - 1, paths.Range, range_a, { ["content-type"] = type })
-        assert.equal("415", stream.headers[":status"])
-        assert.same({ 3, ('invalid gRPC request content-type "%s"'):format(type) }, status(2 * i - 1))
-      end
-      assert.equal("415", call(99, paths.Range, range_a, { ["content-type"] = false }).headers[":status"])
-    end)
-
     it("a malformed timeout", function()
       for i, timeout in ipairs { "1", "S", "123456789S", "-1S", "1.5S", "1s" } do
         local stream = call(2 * i - 1, paths.Range, range_a, { ["grpc-timeout"] = timeout })

@@ -68,7 +68,7 @@ local unary = {
   { "the list of leases", call("LeaseLeases", {}) },
   { "a call that fails", call("Put", {}) },
   { "a call of what there is not", h2.call(1, "/nope/nope", "") },
-  { "a call that is malformed", h2.request(1, paths.Put, { ["content-type"] = "no" }, { ends = true }) },
+  { "a call that is malformed", h2.request(1, paths.Put, { ["grpc-timeout"] = "no" }, { ends = true }) },
   { "a lease that is kept alive", stream("LeaseKeepAlive", { ID = 3 }, { ID = 4 }) .. h2.data(1, "", { ends = true }) },
 }
 

@@ -506,14 +506,14 @@ describe("the counters of calls", function()
   end)
 
   it("are not those of calls without a method, which are refused", function()
-    local function refused() return numbers(host.server, "unknown_method not_grpc over_memory") end
+    local function refused() return numbers(host.server, "unknown_method malformed over_memory") end
     local call = client:start("/etcdserverpb.KV/Nothing", nil, "")
     client.client:half_close(call)
     host:pump()
     assert.same({ unknown_method = 1 }, refused())
-    host:raw():say(h2.headers(1, { { ":method", "GET" }, { ":scheme", "http" }, { ":path", "/" },
+    host:raw():say(h2.headers(1, { { ":method", "GET" }, { ":scheme", "http" }, { ":path", "/%" },
       { ":authority", "x" } }, { ends = true }))
-    assert.same({ unknown_method = 1, not_grpc = 1 }, refused())
+    assert.same({ unknown_method = 1, malformed = 1 }, refused())
     assert.same({ connections = 2, accepted = 2 }, numbers(host.server, "connections accepted rejected"))
     local foreign = host:raw(false)
     foreign:say("SSH-2.0-x\r\n")

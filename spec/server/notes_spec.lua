@@ -88,15 +88,14 @@ describe("a server with notes", function()
     assert.same({}, notes())
   end)
 
-  it("notes requests that are not calls, with their path", function()
+  it("notes requests that are not valid, with their path", function()
     local raw = host:raw()
     host:pump()
     notes()
-    raw:say(h2.request(1, "/metrics", { [":method"] = "GET" }, { ends = true }))
-    assert.same({ "refused", "/metrics", INTERNAL, 'http: unsupported method "GET"', 0 }, note())
-    raw:say(h2.request(3, pair.paths.Put, { ["content-type"] = "text/plain" }, { ends = true }))
-    assert.same({ "refused", pair.paths.Put, INVALID_ARGUMENT, 'invalid gRPC request content-type "text/plain"', 0 },
-      note())
+    raw:say(h2.request(1, "/metrics/%", { [":method"] = "GET" }, { ends = true }))
+    assert.same({ "refused", "/metrics/%", INTERNAL, "an escape in the path is not valid", 0 }, note())
+    raw:say(h2.request(3, pair.paths.Put, { ["grpc-timeout"] = "soon" }, { ends = true }))
+    assert.same({ "refused", pair.paths.Put, INTERNAL, 'malformed grpc-timeout: "soon"', 0 }, note())
     local many = {}
     for i = 1, 16 do many["x-" .. i] = ("v"):rep(4096) end
     raw:say(h2.request(5, pair.paths.Put, many, { split = 16384, ends = true }))

@@ -9,7 +9,7 @@
  *   - Every stream that waits waits for something that will come: a window, the socket, the next step, its owner or a
  *     deadline.
  */
-#include "h2/state.h"
+#include "h2/carrier.h"
 #include "probe/checks.h"
 
 /* Sums over all streams. */
@@ -178,7 +178,8 @@ size_t kw_session_charge(const kw_session *session) {
   size_t charge = sizeof *session + kw_session_h2_bytes(session) + kw_session_fields_room(session) +
                   kw_chain_charge(&session->out);
   while ((stream = kw_session_next(session, stream)) != NULL) {
-    charge += sizeof *stream + kw_chain_charge(&stream->out) + kw_chain_charge(&stream->input);
+    charge += sizeof *stream + kw_carrier_charge(stream) + kw_chain_charge(&stream->out) +
+              kw_chain_charge(&stream->input);
     charge +=
         stream->splitter.cap + (stream->unary_message == NULL ? 0 : stream->unary_message->len);
   }

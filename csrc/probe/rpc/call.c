@@ -9,5 +9,6 @@ static bool is_method_of_lua(const kw_method *method) {
 
 size_t kw_call_charge(const kw_stream *stream) {
   const kw_call *c = is_method_of_lua(stream->method) ? stream->owner : stream->proceeded_call;
-  return c == NULL ? 0 : CALL_BYTES + c->metadata->len + c->messages.charge;
+  if (stream->exchange != NULL) c = stream->exchange->owner;
+  return c == NULL ? 0 : CALL_BYTES + c->metadata->len + c->messages.charge + c->gathered;
 }

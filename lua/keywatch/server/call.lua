@@ -23,12 +23,15 @@ function call_mt:__tostring()
 end
 
 --- Returns the metadata from a flat list of header fields: name, value, name, value. Values of fields with the same
--- name are joined by commas, as in HTTP. HTTP/2's pseudo-header fields are omitted.
+-- name are joined by commas, as in HTTP; those of `cookie`, which HTTP/2 may send in parts, by semicolons. HTTP/2's
+-- pseudo-header fields are omitted.
 local function read_metadata(fields)
   local metadata = {}
   for i = 1, #fields, 2 do
     local name, value = fields[i], fields[i + 1]
-    if name:byte() ~= 58 then metadata[name] = metadata[name] and metadata[name] .. "," .. value or value end -- ":"
+    local before = metadata[name]
+    if before then value = before .. (name == "cookie" and "; " or ",") .. value end
+    if name:byte() ~= 58 then metadata[name] = value end -- ":"
   end
   return metadata
 end

@@ -172,7 +172,7 @@ local FAMILIES = {
     { { { "reason", "protocol" }, "rejected" }, { { "reason", "memory" }, "cut" } } },
   { "keywatch_accept_failures_total", "counter", "Failed attempts to accept connections, which then wait.", "lacks" },
   { "keywatch_requests_refused_total", "counter", "Requests that were refused before their method has begun.",
-    { { { "reason", "not_grpc" }, "not_grpc" }, { { "reason", "unknown_method" }, "unknown_method" },
+    { { { "reason", "malformed" }, "malformed" }, { { "reason", "unknown_method" }, "unknown_method" },
       { { "reason", "memory" }, "over_memory" } } },
 }
 
