@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_fetch: a client's connection of HTTP as a Lua object: that of bind/lua_client.h, with the methods of a driver and
- * these. The methods for calls and watches raise.
+ * lua_fetch: an HTTP connection of a client as a Lua object, which is that of bind/lua_client.h. It has the methods for
+ * drivers, and the methods below. The methods for calls and watches raise.
  *
  *   core.http_client(options, now) -> client           options: connect_timeout and idle_timeout in seconds, 0:
  *                                                      unlimited. Returns nothing if memory is short
  *   client:fetch(method, authority, path, fields, length) -> id
  *                                                      fields: { name, value, ... }. length: of the body; -1: unknown.
- *                                                      Returns nothing if the connection takes no request now, or if a
- *                                                      part of the head is not valid
- *   client:write(id, bytes) -> has_room                nothing: the fetch is over or about to be. false: `next_fetch`
- *                                                      returns the fetch when it has room
+ *                                                      Returns nothing if the connection accepts no request now, or if
+ *                                                      a part of the head is not valid
+ *   client:write(id, bytes) -> has_room                nothing: the fetch has ended, or is about to. false:
+ *                                                      `next_fetch` returns the fetch when it has room
  *   client:finish(id)                                  ends the request
- *   client:take(id) -> kind, ...                       what has arrived, in order; nothing: no news.
+ *   client:take(id) -> kind, ...                       the next part of the answer; nothing: none has arrived.
  *                                                      "head", status, { name, value, ... }
  *                                                      "body", bytes
  *                                                      "end", { name, value, ... } or nil: the trailers
  *                                                      "closed", why, is_unanswered: the last one. why: nil, or why the
  *                                                      fetch has failed; is_unanswered: no byte of an answer arrived
- *   client:drop(id)                                    gives a fetch up
- *   client:next_fetch() -> id                          the next one with something to take, or room; or nothing
- *   client:is_idle() -> boolean                        true if the connection takes a request
+ *   client:drop(id)                                    abandons a fetch
+ *   client:next_fetch() -> id                          the next fetch with something to take, or room; or nothing
+ *   client:is_idle() -> boolean                        true if the connection accepts a request
  *   client:unsent() -> n                               bytes that wait to be written
  *
  * A finalizer may call drop, next_fetch and is_idle of a client that was finalized before.

@@ -11,8 +11,8 @@
 typedef struct kw_inflate kw_inflate;
 
 typedef enum kw_inflated {
-  KW_INFLATED,       /* as far as the input, or the room for output, has lasted */
-  KW_INFLATED_ALL,   /* the end of the compressed data; in the input there may be more */
+  KW_INFLATED,       /* the input is used up, or the room for output */
+  KW_INFLATED_ALL,   /* the end of the compressed data; the input may have more bytes */
   KW_INFLATE_BAD,    /* the data is not valid */
   KW_INFLATE_STARVED /* memory is short */
 } kw_inflated;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * client: one connection to a server, and its calls; or of HTTP, with its fetches, see rpc/fetch.h. The functions for
- * calls and watches are not used for HTTP.
+ * client: one connection to a server, with its gRPC calls; or an HTTP/1.1 connection with its fetches, see rpc/fetch.h,
+ * for which the functions for calls and watches are not used.
  *
  *   NEW -> DIALING -> OPEN -> CLOSED        a driver moves the bytes, as in face/engine.h; or Lua does, without dialing
  *
@@ -51,10 +51,10 @@ kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, 
  * connect_ms milliseconds to connect; 0: unlimited. Returns NULL if memory is short. */
 kw_client *kw_client_new_http(const kw_http_options *options, int64_t connect_ms, int64_t now);
 
-/* Returns the fetches of a client of HTTP; NULL: it is one of gRPC. */
+/* Returns the fetches of an HTTP client; NULL for a gRPC client. */
 kw_fetches *kw_client_fetches(kw_client *client);
 
-/* Continues with the fetches, after a function of rpc/fetch.h was called. */
+/* Processes the effects of functions of rpc/fetch.h. Must be called after them. */
 void kw_client_touch(kw_client *client);
 
 /* Ends every call, and frees the client. Calls no hook of the driver. */

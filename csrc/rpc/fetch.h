@@ -3,11 +3,12 @@
  * fetch: the HTTP requests of a client, over one connection. A fetch is one request and its answer, see
  * http/exchange.h.
  *
- *   kw_fetch_begin, kw_fetch_write*, kw_fetch_end           HEAD -> BODY* -> END, then CLOSED: by kw_fetch_take
+ *   sending      kw_fetch_begin -> kw_fetch_write* -> kw_fetch_end
+ *   receiving    kw_fetch_take returns HEAD -> BODY* -> END -> CLOSED; or CLOSED earlier, if the fetch fails
  *
- * What has arrived waits until it is taken. The body is bounded: from KW_FETCH_BYTES on the exchange is paused. A fetch
- * becomes ready when something can be taken, or when there is room to write after there was none. It is freed once its
- * CLOSED was taken, or when it is dropped. Interim answers are ignored.
+ * The answer is queued until it is taken. When KW_FETCH_BYTES of the body are queued, the exchange is paused. A fetch
+ * becomes ready when something can be taken, or when there is room to write again. It is freed once its CLOSED was
+ * taken, or when it is dropped. Interim answers are ignored.
  *
  * A fetch is identified by a number, which is never used again. Functions that take a number do nothing for a fetch
  * that is gone.
@@ -19,14 +20,14 @@
 #include "base/map.h"
 #include "http/connection.h"
 
-#define KW_FETCH_BYTES (256 * 1024) /* limit of the body that waits; the last part may exceed it */
+#define KW_FETCH_BYTES (256 * 1024) /* limit of the queued body; the last part may exceed it */
 
 typedef enum kw_fetched_kind {
-  KW_FETCHED_NOTHING, /* yet, or the fetch is gone */
+  KW_FETCHED_NOTHING, /* nothing has arrived yet, or the fetch is gone */
   KW_FETCHED_HEAD,    /* `status`, and `bytes`: the fields as in kw_call_info */
   KW_FETCHED_BODY,    /* `bytes` of the body */
   KW_FETCHED_END,     /* the answer is complete. `bytes`: the trailers, like fields; or NULL */
-  KW_FETCHED_CLOSED   /* the fetch is over. `bytes`: why it has failed; NULL: memory is short */
+  KW_FETCHED_CLOSED /* the fetch has ended. If it has failed, `bytes`: why; NULL: memory is short */
 } kw_fetched_kind;
 
 typedef struct kw_fetched {
@@ -55,24 +56,24 @@ void kw_fetches_init(kw_fetches *fetches, const kw_http_options *options);
 /* Frees the connection, and all fetches. */
 void kw_fetches_drop(kw_fetches *fetches);
 
-/* Begins a request. Returns its number; 0 if the connection takes none now, if the head is not valid, or if memory is
- * short. */
+/* Begins a request. Returns its number; 0 if the connection accepts no request now, if the head is not valid, or if
+ * memory is short. */
 uint64_t kw_fetch_begin(kw_fetches *fetches, const kw_http_request *request);
 
-/* Sends a part of the body. Returns false if it cannot be sent: the fetch is over or about to be. *has_room: another
- * part may follow at once; otherwise the fetch becomes ready when there is room, or at its end. */
+/* Sends a part of the body. Returns false if it cannot be sent: the fetch has ended, or is about to. Sets *has_room to
+ * true if another part may follow at once; otherwise the fetch becomes ready when there is room, or at its end. */
 bool kw_fetch_write(kw_fetches *fetches, uint64_t number, kw_slice bytes, bool *has_room);
 
 /* Ends the request. Returns false as kw_fetch_write does. */
 bool kw_fetch_end(kw_fetches *fetches, uint64_t number);
 
-/* Takes what has arrived, in order. */
+/* Takes the next part of the answer, in order. */
 kw_fetched kw_fetch_take(kw_fetches *fetches, uint64_t number);
 
-/* Gives a fetch up and frees it: its connection ends, unless the fetch was over. */
+/* Abandons a fetch and frees it. Its connection ends, unless the fetch had ended. */
 void kw_fetch_drop(kw_fetches *fetches, uint64_t number);
 
-/* Takes the oldest fetch out of the list of ready ones. Returns its number, or 0 if none is ready. */
+/* Removes the oldest fetch from the list of ready ones. Returns its number, or 0 if none is ready. */
 uint64_t kw_fetch_next_ready(kw_fetches *fetches);
 
 #endif

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- http: a client of HTTP. See docs/http_client.md.
+--- http: the HTTP client, the public module keywatch.http. See docs/http_client.md.
 
 local clients = require "keywatch.http.client"
 

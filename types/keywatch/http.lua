@@ -22,32 +22,32 @@ function http.request(url, opts) end
 
 ---@class keywatch.http.ClientOptions
 ---@field timeout? number seconds for a request; 10
----@field connect_timeout? number seconds to connect; 5
----@field stall? number seconds after which a body fails of which no byte moves; 30
----@field idle_timeout? number seconds after which a connection is closed that is not used; 30
----@field max_connections? integer to all origins; 64
+---@field connect_timeout? number seconds to look up a name, and to connect to each of its addresses; 5
+---@field stall? number seconds without a byte, after which a body fails; 30
+---@field idle_timeout? number seconds after which an unused connection is closed; 30
+---@field max_connections? integer connections to all origins; 64
 ---@field max_per_host? integer connections to each origin; 8
----@field max_body? number bytes of the body of an answer; 64 MiB
+---@field max_body? number maximum size of the body of an answer, in bytes; 64 MiB
 ---@field redirects? integer the most redirects that are followed; 0
 ---@field decompress? boolean whether to ask for gzip, and decompress, if the system has zlib; true
----@field headers? table<string, string|number|(string|number)[]|false> of every request
+---@field headers? table<string, string|number|(string|number)[]|false> headers of every request
 ---@field tls? keywatch.ConnectTLSOptions|true
 
 ---@class keywatch.http.RequestOptions
 ---@field method? string GET; with a body POST
 ---@field headers? table<string, string|number|(string|number)[]|false>
 ---@field body? string|fun(): string?
----@field timeout? number seconds for all of the request
----@field stall? number seconds in which a byte of a body has to move
----@field max_body? number bytes of the body of the answer
+---@field timeout? number seconds for the whole request, with its redirects
+---@field stall? number seconds without a byte, after which a body fails
+---@field max_body? number maximum size of the body of the answer, in bytes
 ---@field redirects? integer the most redirects that are followed
 
 ---@class keywatch.http.OpenOptions
 ---@field method? string GET
 ---@field headers? table<string, string|number|(string|number)[]|false>
----@field length? integer of the body that is sent, if known
+---@field length? integer size of the sent body, if it is known
 ---@field timeout? number seconds until the head of the answer
----@field stall? number seconds in which a byte of a body has to move
+---@field stall? number seconds without a byte, after which a body fails
 
 ---@class keywatch.http.Head
 ---@field status integer
@@ -56,7 +56,7 @@ function http.request(url, opts) end
 ---@class keywatch.http.Answer: keywatch.http.Head
 ---@field body string
 ---@field trailers table<string, string> the fields after the body
----@field url string of the answer, after redirects
+---@field url string the URL of the answer, after redirects
 
 ---@class keywatch.http.Client
 local Client = {}
@@ -82,7 +82,7 @@ function Client:close() end
 ---@class keywatch.http.Exchange
 local Exchange = {}
 
----Sends a part of the body, and waits while the server takes nothing.
+---Sends a part of the body, and waits while the server does not read.
 ---@param bytes string
 ---@return true? ok
 ---@return keywatch.Error? err

@@ -13,8 +13,8 @@ local function is_digits(host)
   return host:match("^[%d.]+$") ~= nil or host:find(":", 1, true) ~= nil
 end
 
---- Notes why an address has failed, and keeps the failures of the others: one address may have a bad certificate, and
--- the next one may be closed.
+--- Adds the reason why an address has failed: one address may have a bad certificate, and the next may refuse
+-- connections.
 local function note(self, text)
   for _, known in ipairs(self.texts) do
     if known == text then return end
@@ -74,8 +74,8 @@ local function dial_next(self)
   return true
 end
 
---- Continues as far as possible. Returns the connection once that is ready, which is then no longer the attempt's;
--- false if the endpoint has failed; or nil if the attempt continues.
+--- Continues as far as possible. Returns the connection once it is ready, which then belongs to the caller; false if
+-- the endpoint has failed; or nil if the attempt continues.
 function attempt_methods:step(now)
   while not self.is_over do
     local opened = self.connection
@@ -100,7 +100,7 @@ function attempt_methods:until_lookup(now)
   return self.lookup and math.max(0, self.lookup_until - now)
 end
 
---- Gives the attempt up.
+--- Abandons the attempt.
 function attempt_methods:stop()
   self.is_over = true
   if self.connection then self.connection:close() end

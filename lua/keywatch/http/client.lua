@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- client: a client of HTTP.
+--- client: an HTTP client: requests, their repetition, redirects; and streams.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -113,7 +113,8 @@ local function headers_of(self, own)
   return by_name
 end
 
---- Returns headers as a list of fields; and the value of the header host, if there is one. The value false removes one.
+--- Returns headers as a list of fields; and the value of the header host, if there is one. Headers whose value is false
+-- are left out.
 local function fields_of(by_name, what)
   local list, host = {}, nil
   for name, value in pairs(by_name) do
@@ -167,7 +168,7 @@ local function limits_of(self, opts)
   }
 end
 
---- Sends the body of an exchange. Returns true once the request is complete, or the answer was.
+--- Sends the body of an exchange, and ends the request. Sends no more of the body once the exchange has ended.
 local function send_body(exchange, body)
   if type(body) == "string" then
     if body ~= "" then exchange:write(body) end
@@ -232,7 +233,7 @@ end
 -- {====== Redirects ======
 
 local IS_REDIRECT = { [301] = true, [302] = true, [303] = true, [307] = true, [308] = true }
-local CREDENTIALS = { "authorization", "cookie", "proxy-authorization", "host" } -- are not sent to another origin
+local CREDENTIALS = { "authorization", "cookie", "proxy-authorization", "host" } -- not sent to another origin
 local OF_BODIES = { "content-type", "content-encoding", "content-language", "content-location" }
 
 local function remove(headers, names)
@@ -295,7 +296,7 @@ function client_methods:request(url, opts)
 end
 
 --- Begins a request whose body, and the body of whose answer, are streams. Returns the exchange; or nil and an error.
--- The timeout is that of the answer's head.
+-- The timeout ends when the head of the answer has arrived.
 function client_methods:open(url, opts)
   opts = check.options(opts, "open", OPEN_KINDS)
   local request, err = new_request(url, opts, headers_of(self, opts.headers), "open")

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- connection: one connection of a client of HTTP.
+--- connection: one connection of an HTTP client.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"

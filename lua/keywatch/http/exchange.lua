@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- exchange: one request of a client of HTTP, and its answer.
+--- exchange: one request of an HTTP client, and its answer.
 --
 -- An exchange has a connection of the pool until both messages are complete, or one has failed. A connection whose
 -- exchange is closed earlier is closed, too, and so is that of an exchange that is collected as garbage.
@@ -37,7 +37,7 @@ local function new_error(self, code, text)
   return errors.new(code, ("keywatch: %s %s: %s"):format(self.request.method, self.request.url, text))
 end
 
---- Gives the connection back. `is_complete`: another exchange may use it.
+--- Releases the connection. `is_complete`: another exchange may use it.
 local function leave(self, is_complete)
   if self.is_over then return end
   self.is_over = true
@@ -152,8 +152,8 @@ local function wait_for(self, seconds)
   return self.arrival:wait(seconds)
 end
 
---- Waits for news. `own` is the deadline of the caller, after which the exchange stays open; has_stall: bytes have to
--- move. Returns true; or nil and an error.
+--- Waits for news. `own` is the deadline of the caller, after which the exchange stays open. has_stall: the exchange
+-- fails if no byte moves for its field `stall`. Returns true; or nil and an error.
 local function await(self, own, has_stall, stage)
   local d, stall = driver.get(), has_stall and self.stall or math.huge
   while true do
@@ -188,7 +188,7 @@ local function await_room(self)
   return true
 end
 
---- Sends a part of the body, and waits while the server takes nothing. Returns true; or nil and an error.
+--- Sends a part of the body, and waits while the server does not read. Returns true; or nil and an error.
 function exchange_methods:write(bytes)
   check.argument(type(bytes) == "string", 1, "write", "string", bytes)
   if self.is_finished then check.misuse("write: the request is complete") end
@@ -225,7 +225,7 @@ function exchange_methods:answer(timeout)
   return self.head
 end
 
---- Takes what follows the end of an answer, so that its connection is free at once.
+--- Takes the news after the end of an answer, and ends the request, so that the connection is free at once.
 local function conclude(self)
   while take(self) do end
   if self.is_finished or self.is_over then return end

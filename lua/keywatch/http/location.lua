@@ -3,7 +3,7 @@
 
 local PORTS = { http = 80, https = 443 }
 
---- Returns a path without the segments . and .., which a server may not see.
+--- Returns a path with its segments . and .. resolved: servers refuse them.
 local function without_dots(path)
   local segments, is_open = {}, false
   for segment in path:gmatch("/([^/]*)") do
@@ -59,7 +59,7 @@ local function parse(text)
   }
 end
 
---- Returns the URL that a reference means in the answer of a location.
+--- Returns the absolute URL of a reference, such as `../x`, in an answer from a location.
 local function resolve(location, reference)
   if reference:find("^%a[%w+.-]*:") then return reference end
   if reference:sub(1, 2) == "//" then return location.scheme .. ":" .. reference end

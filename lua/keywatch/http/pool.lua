@@ -1,7 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- pool: the connections of a client of HTTP. Their number is bounded, of all and of each origin. An exchange takes a
--- connection, an idle one or a new one, and releases it at its end. While there is none, exchanges wait in order of
--- their arrival.
+--- pool: the connections of an HTTP client. Their number is bounded, in total and for each origin. An exchange takes an
+-- idle connection or a new one, and releases it at its end. While there is none, exchanges wait in order of arrival.
 --
 -- The driver polls the pool while it has a connection, or opens one. None of this work needs a task.
 
@@ -62,7 +61,7 @@ local function add(self, key)
   host.count, self.count = host.count + 1, self.count + 1
 end
 
---- Counts a connection less.
+--- Removes a connection from the counts.
 local function subtract(self, key)
   local host = self.hosts[key]
   host.count, self.count = host.count - 1, self.count - 1
@@ -80,7 +79,7 @@ local function drop(self, connection)
   for _, arrival in pairs(connection.arrivals) do arrival:set() end
 end
 
---- Closes the connection that was idle for the longest time. Returns false if none is idle.
+--- Closes the connection that has been idle the longest. Returns false if none is idle.
 local function drop_oldest(self)
   local oldest
   for _, host in pairs(self.hosts) do
@@ -102,7 +101,7 @@ end
 
 -- {====== Waiters ======
 
---- Takes the newest idle connection to an origin, or returns nil. Drops those that have ended.
+--- Takes the newest idle connection to an origin; returns nil if there is none. Drops connections that have ended.
 local function take_idle(self, key)
   local host = self.hosts[key]
   while host and host.idle[1] do
@@ -126,7 +125,7 @@ local function begin(self, waiter, now)
   table.insert(self.dialing, waiter)
 end
 
---- Gives connections to those who wait, as far as possible.
+--- Gives connections to waiters, or begins to open connections for them, as far as possible.
 local function serve_waiting(self)
   local waiting, i = self.waiting, 1
   while waiting[i] do
@@ -171,7 +170,7 @@ local function step_all(self, now)
   return wait
 end
 
---- Ends the wait of a waiter that takes no connection.
+--- Removes a waiter, and releases its connection, if it has one.
 local function undo(waiter)
   local self = waiter.pool
   remove(self.waiting, waiter)
@@ -287,7 +286,8 @@ function pool_methods:check_process()
   end
 end
 
---- Opens no more exchanges on the present connections: sockets are opened elsewhere from now on.
+--- Called when sockets belong to another timer of nginx from now on: no more exchanges begin on the present
+-- connections, and idle ones are closed.
 function pool_methods:on_move()
   for connection in pairs(self.open) do connection.is_left = true end
   while drop_oldest(self) do end

@@ -2,7 +2,7 @@
 --- monitor: an HTTP server without a store, on listeners that only monitoring systems use: those of a server's option
 -- `listen_metrics`, and those of a manager.
 --
--- It has the fields of a server that calls and requests use. There are no gRPC methods, and there is no middleware.
+-- A monitor has those fields of a server that calls and requests use. It has no gRPC methods and no middleware.
 
 local core = require "keywatch.core"
 local dispatcher = require "keywatch.server.dispatcher"
@@ -68,7 +68,7 @@ local function open(addresses, context, handlers, origins, logger)
     dispatcher = nil,
     certificates = nil, -- that are closed with the monitor
     log = logger,
-    has_notes = false, -- these four are those of a server
+    has_notes = false, -- this field and the next three are those of a server
     rejections = nil,
     failures = nil,
     trouble = nil,

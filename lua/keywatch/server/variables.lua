@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- variables: what a server counts, as JSON in the manner of Go's package expvar: the endpoint /debug/vars.
+--- variables: the counters of a server as JSON, in the format of Go's package expvar: the endpoint /debug/vars.
 --
 --   { "file_descriptor_limit":, "memstats":, "raft.status":, "keywatch": }
 --
--- The first three have the names of etcd's variables. Unlike there the command line is left out, since it may have
--- passwords.
+-- The first three have the names of etcd's variables. etcd's variable with the command line is left out, since that may
+-- have passwords.
 
 local core = require "keywatch.core"
 local metrics = require "keywatch.server.metrics"
