@@ -362,6 +362,22 @@ local function declare(protocol)
     assert.matches("\r\naccess%-control%-allow%-origin: http://good.example\r\n", answer.head)
   end)
 
+  it("logs requests that are refused or slow, at level debug", function()
+    ask("GET", "/no")
+    assert.same({}, lines)
+    server:close()
+    serve { log_level = "debug" }
+    server:handle("GET", "/slow", function() keywatch.sleep(0.15) return "" end)
+    server:handle("GET", "/stream", function(request) keywatch.sleep(0.15) request:write "x" end)
+    local long = "/%22" .. ("x"):rep(200)
+    for _, path in ipairs { "/health", "/slow", "/stream", "/no?secret", long, "/health" } do ask("GET", path) end
+    local function found(pattern) return table.concat(lines, "\n"):find(pattern) ~= nil end
+    assert.is_true(found 'debug request "GET" "/slow" from 127%.0%.0%.1:%d+ took 1%d%d ms')
+    assert.is_true(found 'debug request "GET" "/no" from 127%.0%.0%.1:%d+ refused: 404')
+    assert.is_true(found('debug request "GET" "/%%22' .. ("x"):rep(156) .. '" from'))
+    for _, text in ipairs { "health", "stream", "secret" } do assert.is_false(found(text), text) end
+  end)
+
   it("dates its answers, unless the handler does", function()
     server:handle("GET", "/dated", function() return 200, "", { Date = "yesterday" } end)
     assert.matches("\r\ndate: %a%a%a, %d%d %a%a%a 20%d%d %d%d:%d%d:%d%d GMT\r\n", ask("GET", "/no/such").head)

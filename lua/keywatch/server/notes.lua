@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- notes: logs the notes of the core for a server: connections that are rejected or cannot be accepted, and failures of
--- the store; at level debug also connections, refused requests and slow requests.
+-- the store; at level debug also connections, refused requests and slow requests, over HTTP, too.
 --
 -- The core drops the oldest notes if there are too many. Rejected connections are logged as warnings, at a limited
 -- rate. Paths and texts come from clients, and are quoted.
@@ -11,6 +11,7 @@ local log_limit = require "keywatch.server.log_limit"
 local trouble = require "keywatch.server.trouble"
 
 local SLOW = 100 -- milliseconds; equal to KW_SLOW_MS in csrc/rpc/notes.h
+local PATH = 160 -- bytes of a path that are logged; equal to KW_NOTE_PATH
 local NAMES = {} -- of gRPC's statuses, by number
 for name, number in pairs(grpc_status) do NAMES[number] = name end
 
@@ -42,6 +43,19 @@ end
 
 function lines.lost(_, _, _, _, n)
   return ("%d notes were lost: more arrived than the queue holds"):format(n)
+end
+
+--- Logs an HTTP request that has ended, for the debug log: if the status of its answer is an error, or if its whole
+-- answer took long. `status` is nil if it got none.
+local function log_request(server, request, status, seconds)
+  local ms = math.floor(seconds * 1000)
+  local is_slow = ms > SLOW and not request.is_streamed
+  if not server.has_notes or not is_slow and (status or 0) < 400 then return end
+  local text = ("request %s %s from %s"):format(log.quote(request.method:sub(1, PATH)),
+    log.quote(request.path:sub(1, PATH)), request.peer)
+  if not status then return server.log.debug("%s cancelled after %d ms", text, ms) end
+  if status < 400 then return server.log.debug("%s took %d ms", text, ms) end
+  server.log.debug("%s refused%s: %d", text, is_slow and (" after %d ms"):format(ms) or "", status)
 end
 
 --- Logs all waiting notes.
@@ -78,4 +92,4 @@ local function finish(server)
   server.failures:finish()
 end
 
-return { start = start, drain = drain, finish = finish }
+return { start = start, drain = drain, finish = finish, log_request = log_request }

@@ -14,6 +14,7 @@ local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
+local notes = require "keywatch.server.notes"
 local origin = require "keywatch.server.origin"
 local routes = require "keywatch.server.routes"
 
@@ -53,7 +54,7 @@ local function of(opened)
   self.method, self.scheme, self.host = head[2], head[4], head[6]
   self.path, self.query_text = head[8]:match("^([^?]*)%??(.*)$")
   self.query, self.params, self.metadata = read_query(self.query_text), {}, self.headers
-  self.has_answered = false
+  self.has_answered, self.status, self.is_streamed = false, nil, false
   return self
 end
 
@@ -98,7 +99,7 @@ function request_methods:answer(status, headers, length)
   if not self.server.object:answer(self.id, status, list, length) then
     check.misuse("answer: the status or a header is not valid")
   end
-  self.has_answered = true
+  self.has_answered, self.status = true, status
 end
 
 --- Sends a part of the body, and waits while the client does not take it. Returns true; or nil and an error of code
@@ -107,6 +108,7 @@ function request_methods:write(bytes, timeout)
   check.timeout(timeout, "write", 2)
   check.argument(type(bytes) == "string", 1, "write", "string", bytes)
   if not self.has_answered then self:answer(200, { ["content-type"] = TEXT }) end
+  self.is_streamed = true
   return call.send(self, bytes, timeout)
 end
 
@@ -185,9 +187,12 @@ end
 
 --- The function of the task of a request.
 local function serve(self)
+  local now = driver.get().now
+  local since = now()
   local ok, trouble = errors.attempt(answer, self)
   if not ok then ok = fail(self, trouble.err, trouble.traceback) end
   self.server.object:finish(self.id, ok and grpc_status.OK or grpc_status.INTERNAL)
+  notes.log_request(self.server, self, self.status, now() - since)
 end
 
 -- }======
