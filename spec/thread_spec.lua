@@ -55,6 +55,42 @@ describe("a server in a thread", function()
     assert.is_true(server:close())
   end)
 
+  it("has the handlers, services and middleware of a module", function()
+    local directory = require "spec.support.directory"
+    local where, path = directory.new(), package.path
+    files.write(where .. "/spec_thread_module.lua", [[
+      return function(server, store)
+        store:put("set", "up")
+        server:mount("spec.Calls", { Get = function(key) return store:get(key).value end })
+        server:use { before = function(call) return call.path ~= "/etcdserverpb.KV/Put" end }
+        server:handle("GET", "/x", function() return "x" end)
+      end
+    ]])
+    files.write(where .. "/spec_thread_failure.lua", "return function() error 'no luck' end")
+    package.path = where .. "/?.lua;" .. path
+    local own = assert(start { module = "spec_thread_module" })
+    local client = rpc.connect(own:addresses()[1])
+    local call = client:begin("/spec.Calls/Get", "set")
+    wait(function()
+      client:pump()
+      return call.status
+    end)
+    assert.same({ "up" }, call.messages)
+    assert.is_nil(put(client, "a", "1"))
+    assert.equal("x", shell.must("curl -s " .. own:addresses()[1]:gsub("127.0.0.1", "localhost") .. "/x"))
+    client:close()
+    assert.is_true(own:close())
+    for name, text in pairs { spec_thread_failure = "no luck", no_such_module = "module 'no_such_module' not found" } do
+      local none, err = start { module = name }
+      assert.is_nil(none)
+      assert.equal("thread_failed", err.code)
+      assert.is_truthy(err.message:find(text, 1, true), err.message)
+    end
+    package.path = path
+    directory.remove_all()
+    assert.has_error(function() keywatch.serve { store = keywatch.open(), module = "x" } end)
+  end)
+
   local function connect(to)
     local client = rpc.connect((to or server):addresses()[1])
     table.insert(clients, client)

@@ -419,6 +419,7 @@ function keywatch.selector(given, opts) end
 ---@field store? keywatch.Store the store to serve; required without `thread`, not allowed with it
 ---@field thread? boolean serve in a thread, with a new store
 ---@field open? keywatch.OpenOptions options of that store; only with `thread`
+---@field module? string name of a module that returns a function of the server and its store; only with `thread`
 ---@field listen? string|string[] URLs, http://host:port or unix://path, with TLS https:// or unixs://; "http://localhost:2379"
 ---@field listen_metrics? string|string[] further URLs, with only the endpoints of monitoring systems; none unless given
 ---@field tls? keywatch.ServeTLSOptions TLS for the URLs with https:// and unixs:, which need it

@@ -27,7 +27,7 @@ local LISTS = { [URLS] = true, [ORIGINS] = true, [HOSTS] = true } -- kinds of op
 
 -- Every option, and its kind: see check.known.
 local OPTIONS = {
-  store = { "a store", is_store }, thread = "boolean", open = "table",
+  store = { "a store", is_store }, thread = "boolean", open = "table", module = "string",
   listen = URLS, listen_metrics = URLS, tls = "table", name = "string", advertise = URLS, peer_urls = URLS,
   cluster_token = "string",
   max_concurrent_streams = "amount", quota_connection_bytes = "amount",
@@ -59,7 +59,7 @@ local function check_log(opts)
   check.misuse("serve: a function cannot go to another thread: serve without 'thread', or without 'on_log'")
 end
 
---- Raises unless there is an open store, or if there is the option `open`. With `thread`, raises only if there is a
+--- Raises unless there is an open store, or if there are options for a thread. With `thread`, raises only if there is a
 -- store, which only the thread that has opened it can use.
 local function check_store(opts)
   if opts.thread then
@@ -67,7 +67,9 @@ local function check_store(opts)
     check.misuse("serve: a store cannot go to another thread: leave out 'store', and give the options of a new one as"
       .. " 'open'")
   end
-  if opts.open then check.misuse("serve: option 'open' has an effect only with 'thread'") end
+  for _, name in ipairs { "open", "module" } do
+    if opts[name] then check.misuse("serve: option '%s' has an effect only with 'thread'", name) end
+  end
   if not opts.store then check.misuse("serve: option 'store' must be a store") end
   local ok, why = pcall(opts.store.status, opts.store)
   if not ok then check.misuse("serve: %s", why) end -- the store is closed

@@ -131,12 +131,12 @@ end
 --- Returns a method that raises: functions cannot be passed to another thread.
 local function refuse(name)
   return function()
-    check.misuse("%s: a function cannot go to another thread: serve without 'thread' for that", name)
+    check.misuse("%s: a function cannot go to another thread: name a module that calls %s there as the option 'module' "
+      .. "of serve", name, name)
   end
 end
 
-server_methods.mount = refuse "mount"
-server_methods.use = refuse "use"
+for _, name in ipairs { "mount", "use", "handle" } do server_methods[name] = refuse(name) end
 
 -- {====== Starting ======
 

@@ -6,6 +6,7 @@
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
+local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
@@ -59,17 +60,33 @@ local function text_of(failed)
   return literal.write { failure = check.copy(failed) }
 end
 
+--- Calls the function that the module of the options returns, with the server and the store. Returns true; or nil and
+-- the text for the owner.
+local function set_up(module, server, store)
+  local ok, raised = errors.attempt(function() require(module)(server, store) end)
+  if ok then return true end
+  local failed = core.new_error("thread_failed")
+  failed.message = ("%s: the module '%s' has failed: %s"):format(failed.message, module, errors.text_of(raised.err))
+  return nil, text_of(failed)
+end
+
 --- Returns the store and the server; or nil and the text for the owner.
 local function open(opts)
   local ok, store, err = pcall(stores.open, opts.open)
   if not ok then return nil, literal.write { misuse = tostring(store) } end
   if not store then return nil, text_of(err) end
   local server
-  opts.open, opts.is_interpreted, opts.store = nil, nil, store
+  local module = opts.module
+  opts.open, opts.is_interpreted, opts.module, opts.store = nil, nil, nil, store
   ok, server, err = pcall(require("keywatch.server.server").serve, opts)
   if not ok then return nil, literal.write { misuse = tostring(server) } end
   if not server then return nil, text_of(err) end
-  return store, server
+  if not module then return store, server end
+  ok, err = set_up(module, server, store)
+  if ok then return store, server end
+  server:close()
+  store:close()
+  return nil, err
 end
 
 local function serve(thread, opts)
