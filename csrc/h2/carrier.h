@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * carrier: a stream that carries an exchange of HTTP, see http/exchange.h, and not a call of gRPC.
+ * carrier: a stream that carries an HTTP exchange, see http/exchange.h, instead of a gRPC call.
  *
  *   DATA          -> stream->input while the owner pauses -> on_body
  *   write         -> stream->out, which is sent and counted like the answers of a call
- *   HEADERS, END  -> kept while the stream waits -> on_end
+ *   HEADERS, END  -> stored while the owner pauses -> on_end
  *
  * A request that RFC 9113 forbids resets its stream with PROTOCOL_ERROR. Any other request that is not valid is refused
  * with the status that HTTP/1.1 has for it, see http/head.h; also one whose body is too large (413), or does not arrive
- * in time (408). A head has at most KW_HEAD_FIELDS fields.
+ * in time (408). A head may have KW_HEAD_FIELDS fields.
  *
  * on_close is called when the whole answer was sent, when the stream closes, or when the exchange fails: the stream may
- * then still send a refusal. If an answer ends before its request, what arrives of the request within a second is
- * dropped, so that the client can read the answer; then the stream is reset with NO_ERROR.
+ * then still send a refusal. If an answer ends before its request, the rest of the request is dropped for a second, so
+ * that the client can read the answer; then the stream is reset with NO_ERROR.
  */
 #ifndef KW_H2_CARRIER_H
 #define KW_H2_CARRIER_H
@@ -34,17 +34,17 @@ typedef struct kw_carrier {
   /* The message that arrives */
   int64_t length;           /* of the body; -1: not known */
   uint64_t n_body;          /* bytes that were delivered */
-  kw_kept_fields *trailers; /* that were not delivered yet; or NULL */
+  kw_kept_fields *trailers; /* received trailers that were not delivered yet; or NULL */
 
   /* The message that is sent */
   int64_t left;                   /* missing bytes of the body; -1: not known */
-  kw_kept_fields *trailers_after; /* that follow the body; or NULL */
+  kw_kept_fields *trailers_after; /* trailers to send after the body; or NULL */
 
   bool is_open : 1;    /* on_close was not called */
   bool is_sent : 1;    /* a server's answer was sent */
   bool is_head : 1;    /* the method is HEAD */
   bool expects : 1;    /* a server's client waits for status 100 */
-  bool is_dropped : 1; /* the answer has no body: what the owner writes is dropped */
+  bool is_dropped : 1; /* the answer has no body: bytes that the owner writes are dropped */
   bool wants_room : 1; /* on_room is due */
 } kw_carrier;
 
@@ -71,11 +71,11 @@ void kw_carrier_fail(kw_stream *stream, const char *why, uint32_t code);
 /* Server: the whole answer was sent. */
 void kw_carrier_sent(kw_stream *stream);
 
-/* The deadline of the stream has passed: the peer has not sent more of the body in time, unless we have not taken what
- * it has sent. */
+/* The deadline of the stream has passed. Resets the stream if the answer was sent. Otherwise fails the exchange with
+ * 408; or waits again if the body is complete, or input waits for us. */
 void kw_carrier_expire(kw_stream *stream);
 
-/* Calls on_room if it is due: the stream could send more than it has. */
+/* Calls on_room if it is due: the stream can send more than was written. */
 void kw_carrier_pull(kw_stream *stream);
 
 /* Submits the trailers that follow the body, and forgets them. */

@@ -218,8 +218,8 @@ end
 
 -- {------ Messages in middleware ------
 
---- Waits for the message of an intercepted call that will proceed next, and returns it decoded; nil after the last
--- message.
+--- Waits for the next message of an intercepted call, and returns it decoded; nil after the last message. The core
+-- gets the message at the next `proceed`.
 local function read_held(call)
   local bytes, name, max_fields = await(call, "request")
   if not bytes then return nil end
@@ -248,7 +248,7 @@ function call_mt.__index(call, name)
   return call_methods[name]
 end
 
---- Calls the function `message` of all middleware. Returns as `pass`.
+--- Calls the function `message` of all middleware. Returns what `pass` returns.
 local function pass_message(call, message)
   for _, ware in ipairs(call.server.middleware) do
     if ware.message then
