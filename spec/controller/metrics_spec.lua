@@ -126,6 +126,19 @@ describe("the metrics of a manager", function()
       of "work_queue_active" })
     assert.is_true(of "controller_reconcile_seconds_total" >= 3)
     assert.is_true(of "work_queue_work_seconds_total" >= 3)
+    local function as_in_kubernetes(name, labels) return prometheus.value(families, name, labels) end
+    local results = {}
+    for i, result in ipairs { "success", "error", "requeue", "requeue_after" } do
+      results[i] = as_in_kubernetes("controller_runtime_reconcile_total", { controller = "c", result = result })
+    end
+    assert.same({ 5, 4, 1, 1 }, results)
+    assert.equal(4, as_in_kubernetes("workqueue_retries_total", { controller = "c", name = "c" }))
+    assert.equal(1, as_in_kubernetes("controller_runtime_reconcile_panics_total"))
+    local text = manager:metrics()
+    assert.matches('controller_runtime_reconcile_time_seconds_bucket{controller="c",le="2.5"} 10\n', text)
+    assert.matches('controller_runtime_reconcile_time_seconds_bucket{controller="c",le="3"} 11\n', text)
+    assert.matches('workqueue_work_duration_seconds_count{controller="c",name="c"} 11\n', text)
+    assert.matches('workqueue_queue_duration_seconds_bucket{controller="c",name="c",le="%+Inf"} 11\n', text)
     manager:stop()
     assert.equal(0, prometheus.value(prometheus.parse(manager:metrics()), "keywatch_controller_running"))
   end))

@@ -30,6 +30,7 @@
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local histograms = require "keywatch.controller.histogram"
 local limiters = require "keywatch.controller.limiter"
 local log = require "keywatch.support.log"
 local queues = require "keywatch.controller.work_queue"
@@ -146,6 +147,7 @@ local function reconcile(self, slot)
   local raised = not ok and outcome
   if raised and driver.is_cancellation(raised.err) then error(raised.err, 0) end
   self.counts.calls, self.seconds = self.counts.calls + 1, self.seconds + took
+  histograms.add(self.times, took)
   if raised and is_late and errors.code_of(raised.err) == "cancelled" then
     self.counts.late = self.counts.late + 1
     fail(self, queue, request, ("it has taken longer than %g s, and was cancelled"):format(timeout))
@@ -541,6 +543,7 @@ local function new(opts)
     watchdog = nil,
     changed = d.event(),   -- set when the state has changed
     seconds = 0,           -- that all calls have taken
+    times = histograms.new(histograms.RECONCILE), -- of all calls
     tally = { failures = 0 }, -- errors of `map` and `where` in all sources
     counts = { calls = 0, done = 0, later = 0, again = 0, failed = 0, raised = 0, late = 0, given_up = 0 },
   }, controller_mt)

@@ -5,21 +5,26 @@
 --   # TYPE keywatch_work_queue_depth gauge
 --   keywatch_work_queue_depth{controller="jobs"} 3
 --
--- Families come in the order of the table below, and their samples in the order in which the components were added.
+-- Families without the prefix keywatch_ have the names, labels and buckets of Kubernetes' controller-runtime, so that
+-- its dashboards work. Families come in the order of the tables below, and their samples in the order in which the
+-- components were added.
 --
 -- Counters never decrease. Each start of a controller has a new queue, whose counters begin at 0: the counts of former
 -- queues are added. So `look` reads the counters whenever a component was started or has stopped.
 
+local histograms = require "keywatch.controller.histogram"
 local metrics_text = require "keywatch.support.metrics_text"
 local strings_first = require("keywatch.support.order").strings_first
+
+local NO_TIMES = histograms.new(histograms.QUEUE)
 
 local add_family, sample_text = metrics_text.add_family, metrics_text.sample
 
 -- {====== Families ======
 
 -- Each family has a name, a type, a help text and a source: a field of the component's status; or a function of the
--- status; or a list of fields, with a sample for each, labelled as its outcome; or a field that is a table, and the
--- name of the label whose values are the table's keys.
+-- status, for a histogram of the component. With a label, whose name follows, the source is a list of values of the
+-- label with their sources; or a field that is a table, whose keys are the values of the label.
 local function of_queue(field)
   return function(status) return status.queue and status.queue[field] or 0 end
 end
@@ -33,12 +38,30 @@ local function is_state(state)
 end
 
 local STUCK_HELP = "Seconds that the call of a handler has not returned while changes wait, if it is stuck."
-local OUTCOMES = { "done", "later", "again", "failed", "given_up" } -- fields of a controller's status
+
+--- Returns a list of values of a label with their sources.
+local function same_names(fields)
+  local list = {}
+  for i, field in ipairs(fields) do list[i] = { field, field } end
+  return list
+end
+
+local OUTCOMES = same_names { "done", "later", "again", "failed", "given_up" } -- fields of a controller's status
+
+local function errors(status) return status.failed + status.given_up end
+
+local RESULTS = { { "success", "done" }, { "error", errors }, { "requeue", "again" }, { "requeue_after", "later" } }
+
+--- Returns the source of a histogram: a function of the controller.
+local function times_of_queue(field)
+  return function(object) return object.present and object.present.queue[field] or NO_TIMES end
+end
 
 local CONTROLLER = {
   { "keywatch_controller_running", "gauge", "1 if the workers of the controller run.", is_state "running" },
   { "keywatch_controller_reconciles_total", "counter",
-    "Calls of reconcile that have ended, by their outcome.", OUTCOMES },
+    "Calls of reconcile that have ended, by their outcome.", OUTCOMES,
+    "outcome" },
   { "keywatch_controller_reconcile_seconds_total", "counter", "Seconds that the calls of reconcile have taken.",
     "seconds" },
   { "keywatch_controller_raised_total", "counter", "Calls of reconcile that have raised an error.", "raised" },
@@ -94,9 +117,43 @@ local CACHE = {
   { "keywatch_cache_trouble", "gauge", "1 if the cache cannot follow the server now.", is_true "trouble" },
 }
 
+-- The names of Kubernetes' controller-runtime, and of its work queues and elections.
+local RUNTIME = {
+  { "controller_runtime_reconcile_total", "counter", "Calls of reconcile that have ended, by their result.", RESULTS,
+    "result" },
+  { "controller_runtime_reconcile_errors_total", "counter", "Calls of reconcile that have failed.", errors },
+  { "controller_runtime_terminal_reconcile_errors_total", "counter",
+    "Calls of reconcile that have failed and are not repeated.", "given_up" },
+  { "controller_runtime_reconcile_panics_total", "counter", "Calls of reconcile that have raised an error.", "raised" },
+  { "controller_runtime_reconcile_time_seconds", "histogram", "Duration of calls of reconcile.",
+    function(object) return object.times end },
+  { "controller_runtime_max_concurrent_reconciles", "gauge", "Workers that the controller has.", "workers" },
+  { "controller_runtime_active_workers", "gauge", "Workers that call reconcile now.", "busy" },
+}
+
+local WORKQUEUE = {
+  { "workqueue_depth", "gauge", "Requests that are queued.", of_queue "depth" },
+  { "workqueue_adds_total", "counter", "Requests that were added, also if they were queued already.",
+    of_queue "adds" },
+  { "workqueue_queue_duration_seconds", "histogram", "Time that requests have been queued.", times_of_queue "waits" },
+  { "workqueue_work_duration_seconds", "histogram", "Time that work on requests has taken.", times_of_queue "works" },
+  { "workqueue_unfinished_work_seconds", "gauge", "Seconds that the present work has taken, in sum.",
+    of_queue "unfinished_seconds" },
+  { "workqueue_longest_running_processor_seconds", "gauge", "Seconds that the oldest present work has taken.",
+    of_queue "longest_running_seconds" },
+  { "workqueue_retries_total", "counter", "Requests that were added again by the limiter.", of_queue "retries" },
+}
+
+local ELECTION = {
+  { "leader_election_master_status", "gauge", "1 if this process leads.", is_state "leading" },
+}
+
 local KINDS = {
   { word = "controller", label = "controller", families = CONTROLLER },
+  { word = "controller", label = "controller", families = RUNTIME },
+  { word = "controller", label = "controller", second_label = "name", families = WORKQUEUE },
   { word = "elector", label = "election", families = ELECTOR },
+  { word = "elector", label = "name", families = ELECTION },
   { word = "informer", label = "informer", families = INFORMER },
   { word = "cache", label = "cache", families = CACHE },
 }
@@ -127,37 +184,51 @@ local function value_of(status, source)
   return status[source]
 end
 
---- Calls fn(family, field, value) for each value of a component. `field` is that of a family with several, or nil.
+--- Returns the histogram of a family, none of whose counts ever decreases, for metrics_text.add_histogram.
+local function histogram_of(record, family)
+  local found, name, sum = family[4](record.object), family[1], 0
+  local counts = {}
+  for i, n in ipairs(found.counts) do
+    sum = sum + count(record, name .. i, n)
+    counts[i] = sum
+  end
+  return { bounds = found.bounds, counts = counts, sum = count(record, name .. "sum", found.sum),
+    count = count(record, name .. "count", found.count) }
+end
+
+--- Returns the values of a family that has a label, as a list of { value of the label, value of the family }.
+local function labelled_values(status, source)
+  local list = {}
+  if type(source) == "string" then
+    for _, key in ipairs(strings_first(status[source])) do list[#list + 1] = { key, status[source][key] } end
+  else
+    for i, one in ipairs(source) do list[i] = { one[1], value_of(status, one[2]) } end
+  end
+  return list
+end
+
+--- Calls fn(family, key, value) for each value of a component. `key` is the value of the label of the family, or nil.
 local function each_value(record, families, fn)
   local status = record.kind.status(record)
   for _, family in ipairs(families) do
-    local source = family[4]
-    if family[5] then
-      for _, name in ipairs(strings_first(status[source])) do fn(family, name, status[source][name]) end
-      source = {}
-    end
-    for _, one in ipairs(type(source) == "table" and source or { source }) do
-      local value = value_of(status, one)
-      local field = type(source) == "table" and one or nil
-      if type(value) == "number" then
-        if family[2] == "counter" then value = count(record, family[1] .. (field or ""), value) end
-        fn(family, field, value)
+    if family[2] == "histogram" then
+      fn(family, nil, histogram_of(record, family))
+    else
+      local values = family[5] and labelled_values(status, family[4]) or { { nil, value_of(status, family[4]) } }
+      for _, one in ipairs(values) do
+        local key, value = one[1], one[2]
+        if family[2] == "counter" and value then value = count(record, family[1] .. (key or ""), value) end
+        if type(value) == "number" then fn(family, key, value) end
       end
     end
   end
 end
 
---- Returns the families of a kind, or nil.
-local function families_of(record)
-  for _, kind in ipairs(KINDS) do
-    if kind.word == record.kind.word then return kind.families end
-  end
-end
-
 --- Reads the counters of a component. Called after its start and its stop.
 local function look(record)
-  local families = families_of(record)
-  if families then each_value(record, families, function() end) end
+  for _, kind in ipairs(KINDS) do
+    if kind.word == record.kind.word then each_value(record, kind.families, function() end) end
+  end
 end
 
 -- }======
@@ -198,9 +269,15 @@ local function samples_of(kind, records)
   for _, family in ipairs(kind.families) do samples[family[1]] = {} end
   for _, record in ipairs(records) do
     if record.kind.word == kind.word then
-      each_value(record, kind.families, function(family, field, value)
-        local labels = { kind.label, record.name, field and (family[5] or "outcome"), field }
-        table.insert(samples[family[1]], sample_text(family[1], labels, value))
+      each_value(record, kind.families, function(family, key, value)
+        local labels, list = { kind.label, record.name }, samples[family[1]]
+        if kind.second_label then labels[3], labels[4] = kind.second_label, record.name end
+        if key then labels[#labels + 1], labels[#labels + 2] = family[5], key end
+        if type(value) == "table" then
+          metrics_text.add_histogram(list, family[1], metrics_text.labels(labels), value)
+        else
+          list[#list + 1] = sample_text(family[1], labels, value)
+        end
       end)
     end
   end

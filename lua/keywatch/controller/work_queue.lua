@@ -25,9 +25,12 @@ local check = require "keywatch.support.check"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local histograms = require "keywatch.controller.histogram"
 local limiters = require "keywatch.controller.limiter"
 local log = require "keywatch.support.log"
 local timers = require "keywatch.task.timers"
+
+local add_time = histograms.add
 
 local MANY = 1000      -- items, after which the tables of an empty queue are replaced by small ones
 local FALLBACK = 5     -- seconds that an item waits whose limiter has failed
@@ -133,6 +136,7 @@ local function take_first(self, lane, now)
       if priority ~= 0 then self.ranks[item] = priority end
       self.depth, self.active, self.gets = self.depth - 1, self.active + 1, self.gets + 1
       self.latency = self.latency + waited
+      add_time(self.waits, waited)
       if waited > self.longest_latency then self.longest_latency = waited end
       return item
     end
@@ -393,6 +397,7 @@ function queue_methods:done(item)
   taken[item], self.active = nil, self.active - 1
   if self.ranks[item] then self.ranks[item] = nil end
   self.work = self.work + took
+  add_time(self.works, took)
   if took > self.longest_work then self.longest_work = took end
   if priority then
     self.again[item] = nil
@@ -516,6 +521,8 @@ local function new(opts)
     ready = d.event(), -- set for workers when an item is queued, or the queue was closed
     idle = d.event(),  -- set for callers of drain when all work of a closed queue has ended
     adds = 0, gets = 0, retry_count = 0, latency = 0, longest_latency = 0, work = 0, longest_work = 0,
+    waits = histograms.new(histograms.QUEUE), -- how long items were queued
+    works = histograms.new(histograms.QUEUE), -- how long work on them has taken
     is_large = false,  -- many items were queued: see shrink
     has_delayed_many = false,
     is_closed = false,
