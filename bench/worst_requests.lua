@@ -10,6 +10,7 @@
 -- Every method that a server lists has a row in one of the parts, and others for its largest requests: without one,
 -- nothing is measured.
 
+local http = require "spec.support.http"
 local keywatch = require "keywatch"
 local methods = require "spec.support.methods"
 local process = require "spec.support.process"
@@ -31,6 +32,8 @@ local USERS, WAITERS = 40, 4000
 local MOST_USERS, MOST_ITEMS = 5000, 1000 -- users, and roles of one or permissions of a role, as many as there may be
 local REQUEST, SMALL = 2000000, 4000 -- bytes of the largest requests
 local LARGE = 1000000  -- bytes of a value
+local PIPELINED, AT_HTTP = 50, 8 -- requests of HTTP on a connection, and connections
+local HANDLERS = 5000  -- that wait
 local MAX_MESSAGE = 2 ^ 30 -- bytes of an answer: that of all keys is larger than the client's default
 local SAMPLE = 0.001   -- seconds between two looks at the server's memory
 local PAGE = 4096
@@ -448,6 +451,74 @@ local function queues(bench)
   end
 end
 
+local HOST = "Host: localhost\r\n"
+
+local function get(path) return ("GET %s HTTP/1.1\r\n%s\r\n"):format(path, HOST) end
+
+local function post(path, length)
+  return ("POST %s HTTP/1.1\r\n%s%s\r\n\r\n"):format(path, HOST,
+    length and "Content-Length: " .. length or "Transfer-Encoding: chunked")
+end
+
+--- Numbers up to n as the parameters of a query, or what else `form` makes of them.
+local function numbers(n, form)
+  local list = {}
+  for i = 1, n do list[i] = form:format(i) end
+  return table.concat(list)
+end
+
+-- Requests of HTTP, which each connection makes many times without waiting.
+local HTTP = {
+  { "98 fields of 600 bytes", "GET /text HTTP/1.1\r\n" .. HOST .. numbers(98, "x-%d: " .. ("y"):rep(600) .. "\r\n")
+    .. "\r\n" },
+  { "98 fields of one name", "GET /text HTTP/1.1\r\n" .. HOST .. ("x: " .. ("y"):rep(600) .. "\r\n"):rep(98)
+    .. "\r\n" },
+  { "a query of 1,600 parameters, read", get("/echo/a?" .. numbers(1600, "%x&")) },
+  { "a path of 8,000 slashes", get(("/"):rep(8000)) },
+  { "a parameter of 2,700 escapes", get("/echo/" .. ("%41"):rep(2700)) },
+  { "2,700 segments for a parameter", get("/echo/" .. ("%41/"):rep(2000)) },
+  { "/health", get "/health" },
+  { "/metrics", get "/metrics" },
+  { "1 MB in chunks of a byte, as a whole", post "/length" .. ("1\r\nx\r\n"):rep(MIB) .. "0\r\n\r\n", 1 },
+  { "1 MB in chunks of a byte, in parts", post "/parts" .. ("1\r\nx\r\n"):rep(MIB) .. "0\r\n\r\n", 1 },
+  { "15 MB as a whole", post("/length", 15 * MIB) .. ("x"):rep(15 * MIB), 1 },
+  { "a million fields", "GET /text HTTP/1.1\r\n" .. HOST .. ("a: b\r\n"):rep(1000000) .. "\r\n", 1 },
+}
+
+--- Makes a request n times on each of some connections, and waits for all answers.
+local function pipeline(port, request, n)
+  local all = {}
+  for i = 1, AT_HTTP do
+    all[i] = http.connect(port)
+    all[i]:say(request:rep(n))
+  end
+  for i = 1, AT_HTTP do
+    for _ = 1, n do
+      if not all[i]:wait(SECONDS) then break end
+    end
+    all[i]:close()
+  end
+  return true
+end
+
+local function plain_http(bench)
+  local port = bench.peer.port
+  for _, one in ipairs(HTTP) do
+    row(bench, "HTTP: " .. one[1], function() return pipeline(port, one[2], one[3] or PIPELINED) end)
+  end
+  row(bench, ("HTTP: %d handlers that wait"):format(HANDLERS), function()
+    local all = {}
+    for i = 1, HANDLERS do
+      all[i] = http.connect(port)
+      all[i]:say(get "/wait")
+      if i % 100 == 0 then uv.run "nowait" end
+    end
+    keywatch.sleep(1)
+    for _, one in ipairs(all) do one:close() end
+    return true
+  end)
+end
+
 local function long_keys(bench)
   local client, key = bench.client, ("/long/"):rep(math.floor(LARGE / 24))
   for i = 1, LONG_KEYS do assert(client:put(key .. i, "", TIMES)) end
@@ -487,6 +558,7 @@ local PARTS = {
     LEASE .. "LeaseLeases", LEASE .. "LeaseKeepAlive" } },
   { "watches", watches, { WATCH .. "Watch" } },
   { "services", services, service_paths },
+  { "http", plain_http, {} },
   { "queues", queues, { LOCK .. "Lock", LOCK .. "Unlock", ELECTION .. "Campaign", ELECTION .. "Resign" } },
   { "largest", largest, {} },
   { "deletions", deletions, { KV .. "DeleteRange", KV .. "Compact" } },
@@ -517,7 +589,8 @@ end
 
 --- Measures a store of n keys. `wanted` names a part of the table; nil: all of it.
 local function measure(kind, n, wanted)
-  local peer = server.start { open_files = "hard", is_in_memory = kind == "memory", "--quota-backend-bytes=8589934592" }
+  local peer = server.start { open_files = "hard", before = 'require "spec.support.http_handlers"',
+    is_in_memory = kind == "memory", "--quota-backend-bytes=8589934592" }
   local bench = {
     peer = peer, methods = all_methods(), keys = n, value = ("v"):rep(100), prober = nil, client = nil, filled = 0,
     leased = math.min(n, LEASED), leases = math.min(n, LEASES), watchers = math.min(n, WATCHERS),

@@ -14,6 +14,7 @@
 #include "bind/lua_feed_state.h"
 #include "bind/lua_inflate.h"
 #include "bind/lua_json.h"
+#include "bind/lua_target.h"
 #include "bind/lua_message.h"
 #include "bind/lua_password.h"
 #include "bind/lua_peer.h"
@@ -99,6 +100,8 @@ static int l_is_yieldable(lua_State *L) {
 }
 
 static const luaL_Reg functions[] = {{"header", kw_bind_header},
+                                     {"percent_decode", kw_bind_percent_decode},
+                                     {"read_query", kw_bind_read_query},
                                      {"kvs_crc", kw_bind_kvs_crc},
                                      {"hash_password", kw_bind_hash_password},
                                      {"id", l_id},

@@ -8,6 +8,7 @@
 #include "bind/lua_peer.h"
 #include "bind/lua_server.h"
 #include "bind/lua_value.h"
+#include "http/target.h"
 #include "rpc/call.h"
 #include "rpc/request.h"
 
@@ -120,6 +121,47 @@ static int l_info(lua_State *L) {
   return 7;
 }
 
+/* Pushes the text up to the next byte 0. */
+static void push_part(lua_State *L, const char **at) {
+  size_t len = strlen(*at);
+  lua_pushlstring(L, *at, len);
+  *at += len + 1;
+}
+
+/* Pushes the method, the scheme, the host, the path, the query, and then all fields as one string: name, 0, value, 0.
+ * The metadata begins with four fields, see rpc/request.h. */
+static void push_head(lua_State *L, const kw_blob *metadata) {
+  const char *at = (const char *)metadata->bytes, *end = at + metadata->len;
+  kw_slice path, query;
+  for (int i = 0; i < 3; i++) {
+    at += strlen(at) + 1;
+    push_part(L, &at);
+  }
+  at += strlen(at) + 1;
+  kw_path_split(kw_slice_text(at), &path, &query);
+  at += strlen(at) + 1;
+  lua_pushlstring(L, (const char *)path.data, path.len);
+  lua_pushlstring(L, query.len == 0 ? "" : (const char *)query.data, query.len);
+  lua_pushlstring(L, at, (size_t)(end - at));
+}
+
+/* The head of an HTTP request; nothing for another call. Finalizers: as in l_info. */
+static int l_head(lua_State *L) {
+  uint64_t id = check_id(L);
+  kw_blob **holder = kw_bind_new_holder(L), **name = kw_bind_new_holder(L);
+  kw_server *server = server_of(L);
+  kw_call_info info;
+  if (server == NULL || !kw_call_get_info(server, id, &info) || info.path[0] != 0) return 0;
+  char remote[KW_REMOTE_TEXT];
+  snprintf(remote, sizeof remote, "%s", info.remote);
+  *holder = kw_blob_retain(info.metadata);
+  *name = info.common_name == NULL ? NULL : kw_blob_retain(info.common_name);
+  push_head(L, *holder);
+  lua_pushstring(L, remote);
+  push_name(L, *name);
+  return 8;
+}
+
 static int l_receive(lua_State *L) {
   uint64_t id = check_id(L);
   bool gathers = lua_toboolean(L, 3);
@@ -204,6 +246,7 @@ static const luaL_Reg methods[] = {{"mount", l_mount},
                                    {"inspect", l_inspect},
                                    {"next_news", l_next_news},
                                    {"info", l_info},
+                                   {"head", l_head},
                                    {"receive", l_receive},
                                    {"request", l_request},
                                    {"send", l_send},

@@ -63,6 +63,10 @@ uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status) {
 
 /* {====== New calls ====== */
 
+static uint8_t to_lower(uint8_t c) {
+  return c >= 'A' && c <= 'Z' ? c | 0x20 : c;
+}
+
 kw_blob *kw_call_metadata(const kw_http_field *fields, size_t n) {
   size_t size = 0;
   for (size_t i = 0; i < n; i++) size += fields[i].name.len + fields[i].value.len + 2;
@@ -70,12 +74,12 @@ kw_blob *kw_call_metadata(const kw_http_field *fields, size_t n) {
   if (blob == NULL) return NULL;
   uint8_t *to = blob->bytes;
   for (size_t i = 0; i < n; i++) {
-    const kw_slice parts[] = {fields[i].name, fields[i].value};
-    for (size_t j = 0; j < KW_LENGTH(parts); j++) {
-      if (parts[j].len > 0) memcpy(to, parts[j].data, parts[j].len);
-      to += parts[j].len;
-      *to++ = 0;
-    }
+    kw_slice name = fields[i].name, value = fields[i].value;
+    for (size_t j = 0; j < name.len; j++) *to++ = to_lower(name.data[j]);
+    *to++ = 0;
+    if (value.len > 0) memcpy(to, value.data, value.len);
+    to += value.len;
+    *to++ = 0;
   }
   return blob;
 }

@@ -105,7 +105,7 @@ void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text);
  * from Lua, from a drain of the server or after its deadline. */
 void kw_call_proceed(kw_server *server, uint64_t id);
 
-/* Returns header fields as the metadata of kw_call_info. NULL if memory is short. */
+/* Returns header fields as the metadata of kw_call_info, their names in lower case. NULL if memory is short. */
 kw_blob *kw_call_metadata(const kw_http_field *fields, size_t n);
 
 #endif

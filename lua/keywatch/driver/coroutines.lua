@@ -48,7 +48,7 @@ local DEADLOCK = "keywatch: deadlock: every task is waiting, and no timer, lease
   .. "wake one"
 local STEP = 0.001 -- seconds after which a step ends: its host has other work
 local TURN = 0.002 -- seconds after which the tasks of a turn end
-local TASKS_AT_ONCE = 16 -- tasks that run between two checks of the clock
+local TASKS_AT_ONCE = 4 -- tasks that run between two checks of the clock
 local NO_RESULTS = { n = 0 } -- the results of every task without results
 
 local methods = {}

@@ -22,24 +22,27 @@ function call_mt:__tostring()
   return ("keywatch.call<%s>"):format(self.path)
 end
 
---- Returns the metadata from a flat list of header fields: name, value, name, value. Values of fields with the same
--- name are joined by commas, as in HTTP; those of `cookie`, which HTTP/2 may send in parts, by semicolons. HTTP/2's
--- pseudo-header fields are omitted.
+--- Adds a header field to a table of values by name. Values of fields with the same name are joined by commas, as in
+-- HTTP; those of `cookie`, which HTTP/2 may send in parts, by semicolons.
+local function add_field(values, name, value)
+  local before = values[name]
+  if before then value = before .. (name == "cookie" and "; " or ",") .. value end
+  values[name] = value
+end
+
+--- Returns the metadata from a flat list of header fields: name, value, name, value. HTTP/2's pseudo-header fields are
+-- omitted.
 local function read_metadata(fields)
   local metadata = {}
   for i = 1, #fields, 2 do
-    local name, value = fields[i], fields[i + 1]
-    local before = metadata[name]
-    if before then value = before .. (name == "cookie" and "; " or ",") .. value end
-    if name:byte() ~= 58 then metadata[name] = value end -- ":"
+    if fields[i]:byte() ~= 58 then add_field(metadata, fields[i], fields[i + 1]) end -- ":"
   end
   return metadata
 end
 
 --- Returns the call for an id of the core; nil if the call has ended already.
 local function open(server, id)
-  local d = driver.get()
-  local now = d.now()
+  local now = driver.get().now()
   local path, is_stream, is_intercepted, peer, seconds, fields, common_name = server.object:info(id, now)
   if not path then return nil end
   return setmetatable({
@@ -49,8 +52,7 @@ local function open(server, id)
     peer = peer,
     common_name = common_name,
     deadline = seconds and now + seconds,
-    metadata = path ~= "" and read_metadata(fields) or nil,
-    head = path == "" and fields or nil, -- of an HTTP request, see request.lua
+    metadata = read_metadata(fields),
     is_stream = is_stream,
     is_intercepted = is_intercepted,
     method = server.methods[path],
@@ -62,8 +64,8 @@ local function open(server, id)
     may_read = false,     -- `before` of middleware may read the field request
     is_streaming = false, -- the handler of a stream has begun
     has_ended = false,    -- the client has received the answer, or has cancelled the call
-    arrived = d.event(),  -- set when messages have arrived; nil after the answer was deferred
-    has_room = d.event(), -- set when the client takes messages again; nil after the answer was deferred
+    arrived = nil,        -- made when the task waits for messages: set when some have arrived
+    has_room = nil,       -- made when the client takes no messages: set when the client takes some again
   }, call_mt)
 end
 
@@ -117,6 +119,7 @@ local function await(call, name, gathers)
     check_interest(call)
     local bytes, message, max_fields = object[name](object, call.id, gathers)
     if bytes ~= nil then return bytes, message, max_fields end
+    call.arrived = call.arrived or driver.get().event()
     call.arrived:wait()
   end
 end
@@ -132,7 +135,9 @@ end
 --- Sends bytes, and waits while the client does not take them. Returns true; or nil and an error of code "timeout".
 local function send(call, bytes, timeout)
   check_interest(call)
-  if call.server.object:send(call.id, bytes) or call.has_room:wait(timeout) then return true end
+  if call.server.object:send(call.id, bytes) then return true end
+  call.has_room = call.has_room or driver.get().event()
+  if call.has_room:wait(timeout) then return true end
   return nil, core.new_error("timeout")
 end
 
@@ -413,7 +418,7 @@ end
 
 return {
   open = open, serve = serve, defer = defer, resume = resume, continue = continue, run_after = run_after,
-  read_metadata = read_metadata, take = take, send = send, pass = pass, check_interest = check_interest,
+  add_field = add_field, take = take, send = send, pass = pass, check_interest = check_interest,
   status_of = status_of, text_of = text_of,
   methods = call_methods,
 }

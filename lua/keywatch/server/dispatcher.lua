@@ -18,13 +18,14 @@ local CALLS = 16 -- calls whose news are passed on per turn; then sockets and ot
 local dispatcher_methods = {}
 local dispatcher_mt = { __index = dispatcher_methods }
 
---- Starts the task of a new call.
+--- Starts the task of a new call, or answers a request that needs none.
 local function begin(self, server, id)
-  local opened = call.open(server, id)
+  local http = request.open(server, id)
+  local opened = http or call.open(server, id)
   if not opened then return end
   server.calls[id] = opened
-  if opened.head then opened = request.of(opened) end
-  opened.task = driver.get().spawn(opened.head and request.serve or call.serve, opened)
+  if http and request.is_quick(http) then return request.serve(http) end
+  opened.task = driver.get().spawn(http and request.serve or call.serve, opened)
   self.newest = opened.task
 end
 
@@ -32,7 +33,7 @@ end
 local function finish(server, known, status)
   server.calls[known.id] = nil
   known.has_ended = true
-  if known.task then known.task:cancel() end
+  if known.task and known.task.state ~= "done" then known.task:cancel() end
   if known.worker then known.worker:stop(true) end
   local deferral = known.deferral
   known.deferral = nil

@@ -63,7 +63,7 @@ local function refusal(rules, request)
   if not is_known_host(rules, request) then
     return 421, ("keywatch: the host %q is not served: see --host-whitelist\n"):format(request.host)
   end
-  local origin = request.headers.origin
+  local origin = request.origin
   if origin and not may_ask(rules, request, origin) then
     return 403, ("keywatch: a page of %q may change nothing: see --cors\n"):format(origin)
   end
@@ -71,7 +71,7 @@ end
 
 --- Adds the headers for the page of a listed origin to a list of headers.
 local function add_headers(rules, request, list)
-  local origin = request.headers.origin
+  local origin = request.origin
   if not next(rules.origins) then return end
   local n = #list
   list[n + 1], list[n + 2] = "vary", "Origin"

@@ -11,6 +11,7 @@
 
 local call = require "keywatch.server.call"
 local check = require "keywatch.support.check"
+local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local grpc_status = require "keywatch.support.grpc_status"
@@ -36,26 +37,56 @@ function request_mt:__tostring()
   return ("keywatch.request<%s %s>"):format(self.method, self.path)
 end
 
---- Returns the parameters of a query, decoded.
-local function read_query(text)
-  local query = {}
-  for name, value in text:gmatch("([^&=]+)=?([^&]*)") do
-    name = routes.decode(name:gsub("%+", " "))
-    if query[name] == nil then query[name] = routes.decode(value:gsub("%+", " ")) end
+--- Returns the headers of a head, which is a list of fields: name, 0, value, 0, and so on.
+local function read_headers(head)
+  local headers = {}
+  for name, value in head:gmatch "(%Z+)%z(%Z*)%z" do
+    call.add_field(headers, name, value)
   end
-  return query
+  return headers
 end
 
---- Makes a request of a call that the core has opened without a method.
-local function of(opened)
-  local self, head = setmetatable(opened, request_mt), opened.head
-  for i = 1, #head, 2 do head[i] = head[i]:lower() end
-  self.headers = call.read_metadata(head)
-  self.method, self.scheme, self.host = head[2], head[4], head[6]
-  self.path, self.query_text = head[8]:match("^([^?]*)%??(.*)$")
-  self.query, self.params, self.metadata = read_query(self.query_text), {}, self.headers
-  self.has_answered, self.status, self.is_streamed = false, nil, false
-  return self
+-- Fields that are made when they are used first: most handlers use few of them.
+local made = {}
+
+function made.headers(self) return read_headers(self.head) end
+function made.metadata(self) return self.headers end
+function made.query(self) return core.read_query(self.query_text) end
+function made.params() return {} end
+
+--- The header origin, or false.
+function made.origin(self) return self.head:find("origin\0", 1, true) and self.headers.origin or false end
+
+function request_mt:__index(name)
+  local make = made[name]
+  if not make then return request_methods[name] end
+  self[name] = make(self)
+  return self[name]
+end
+
+--- Returns the request for an id of the core; nil if the id is that of a gRPC call, or the request has ended already.
+local function open(server, id)
+  local method, scheme, host, path, query_text, head, peer, common_name = server.object:head(id)
+  if not method then return nil end
+  return setmetatable({
+    server = server,
+    id = id,
+    method = method,
+    scheme = scheme,
+    host = host,
+    path = path,
+    query_text = query_text,
+    head = head,
+    peer = peer,
+    common_name = common_name,
+    task = nil, -- this and the following ones: as those of a call
+    arrived = nil,
+    has_room = nil,
+    has_ended = false,
+    has_answered = false,
+    status = nil, -- of the answer
+    is_streamed = false,
+  }, request_mt)
 end
 
 -- {====== For handlers ======
@@ -82,9 +113,8 @@ end
 local function list_of(headers)
   local list = {}
   for name, value in pairs(headers or {}) do
-    for _, one in ipairs(type(value) == "table" and value or { value }) do
-      list[#list + 1], list[#list + 2] = name, tostring(one)
-    end
+    if type(value) ~= "table" then value = { value } end
+    for _, one in ipairs(value) do list[#list + 1], list[#list + 2] = name, tostring(one) end
   end
   return list
 end
@@ -116,11 +146,12 @@ end
 
 -- {====== Answering ======
 
---- Sends a whole answer.
+local PLAIN = { ["content-type"] = TEXT }
+
+--- Sends a whole answer. Does not wait for the client.
 local function respond(self, status, body, headers)
-  headers = headers or { ["content-type"] = TEXT }
-  self:answer(status, headers, #body)
-  if #body > 0 then call.send(self, body) end
+  self:answer(status, headers or PLAIN, #body)
+  if #body > 0 then self.server.object:send(self.id, body) end
 end
 
 --- Returns the HTTP status and the text of an error: { http_status =, message = }, or one with a gRPC status. Any other
@@ -185,7 +216,12 @@ local function fail(self, err, traceback)
   return true
 end
 
---- The function of the task of a request.
+--- True if the handler of a request is one that never waits, and no middleware might: no task is needed.
+local function is_quick(self)
+  return #self.server.middleware == 0 and routes.is_quick(self.server.routes, self.method, self.path)
+end
+
+--- Answers a request: the function of its task, if there is one.
 local function serve(self)
   local now = driver.get().now
   local since = now()
@@ -197,4 +233,4 @@ end
 
 -- }======
 
-return { of = of, serve = serve, methods = request_methods }
+return { open = open, is_quick = is_quick, serve = serve, methods = request_methods }

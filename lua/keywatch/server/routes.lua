@@ -10,11 +10,7 @@
 -- those of the parameters, in order }.
 
 local check = require "keywatch.support.check"
-
---- Decodes the escapes of a segment, or of a part of a query.
-local function decode(text)
-  return (text:gsub("%%(%x%x)", function(digits) return string.char(tonumber(digits, 16)) end))
-end
+local core = require "keywatch.core"
 
 --- Returns the segments of a path, still encoded.
 local function split(path)
@@ -24,6 +20,13 @@ local function split(path)
 end
 
 local function new_node() return { literal = {}, parameter = nil, rest = {}, routes = {} } end
+
+--- Returns the root of a tree. It also has the routes of the patterns without parameters, by path.
+local function new()
+  local root = new_node()
+  root.paths = {}
+  return root
+end
 
 --- Returns the node below `node` for a segment of a pattern, and adds the node if it is missing. Adds the name of a
 -- parameter to the list `names`.
@@ -38,8 +41,9 @@ local function descend(node, segment, names)
   return node.literal[segment]
 end
 
---- Adds a handler to the tree. Raises if the pattern is malformed, or has a handler for the method.
-local function add(root, method, pattern, handler)
+--- Adds a handler to the tree. `is_quick`: it never waits, and the pattern has no parameters. Raises if the pattern is
+-- malformed, or has a handler for the method.
+local function add(root, method, pattern, handler, is_quick)
   local segments, names, node = split(pattern), {}, root
   if pattern:sub(1, 1) ~= "/" then check.misuse("handle: a path begins with a slash: %s", pattern) end
   local rest = segments[#segments]:match("^{([%a_][%w_]*)%.%.%.}$")
@@ -52,7 +56,8 @@ local function add(root, method, pattern, handler)
   if rest then names[#names + 1] = rest end
   local routes = rest and node.rest or node.routes
   if routes[method] then check.misuse("handle: %s %s has a handler already", method, pattern) end
-  routes[method] = { handler = handler, names = names }
+  routes[method] = { handler = handler, names = names, is_quick = is_quick }
+  if #names == 0 and not pattern:find("%", 1, true) then root.paths[pattern] = routes end
 end
 
 --- Returns the routes of the pattern that fits best, and adds the values of its parameters to the list `values`; nil if
@@ -60,7 +65,7 @@ end
 local function match(node, segments, i, values)
   local segment = segments[i]
   if not segment then return next(node.routes) and node.routes or nil end
-  local text = decode(segment)
+  local text = core.percent_decode(segment)
   local found = node.literal[text] and match(node.literal[text], segments, i + 1, values)
   if found then return found end
   if node.parameter and text ~= "" then
@@ -71,8 +76,14 @@ local function match(node, segments, i, values)
     for k = #values, n + 1, -1 do values[k] = nil end
   end
   if not next(node.rest) then return nil end
-  values[#values + 1] = decode(table.concat(segments, "/", i))
+  values[#values + 1] = core.percent_decode(table.concat(segments, "/", i))
   return node.rest
+end
+
+--- True if the handler of a request never waits.
+local function is_quick(root, method, path)
+  local routes = root.paths[path]
+  return routes and routes[method] and routes[method].is_quick
 end
 
 --- Returns the methods of routes in the format of the field `allow`.
@@ -88,7 +99,7 @@ end
 -- path has only handlers for other methods; or nil.
 local function find(root, method, path)
   local values, params = {}, {}
-  local routes = match(root, split(path), 1, values)
+  local routes = root.paths[path] or match(root, split(path), 1, values)
   if not routes then return nil end
   local route = routes[method] or method == "HEAD" and routes.GET
   if not route then return nil, allowed(routes) end
@@ -96,4 +107,4 @@ local function find(root, method, path)
   return route.handler, params
 end
 
-return { new = new_node, add = add, find = find, decode = decode }
+return { new = new, add = add, find = find, is_quick = is_quick }
