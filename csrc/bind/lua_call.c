@@ -240,20 +240,13 @@ static int l_proceed(lua_State *L) {
   return 0;
 }
 
-static const luaL_Reg methods[] = {{"mount", l_mount},
-                                   {"methods", l_methods},
-                                   {"intercept", l_intercept},
-                                   {"inspect", l_inspect},
-                                   {"next_news", l_next_news},
-                                   {"info", l_info},
-                                   {"head", l_head},
-                                   {"receive", l_receive},
-                                   {"request", l_request},
-                                   {"send", l_send},
-                                   {"finish", l_finish},
-                                   {"answer", l_answer},
-                                   {"proceed", l_proceed},
-                                   {NULL, NULL}};
+static const luaL_Reg methods[] = {{"mount", l_mount},         {"methods", l_methods},
+                                   {"intercept", l_intercept}, {"inspect", l_inspect},
+                                   {"next_news", l_next_news}, {"info", l_info},
+                                   {"head", l_head},           {"receive", l_receive},
+                                   {"request", l_request},     {"send", l_send},
+                                   {"finish", l_finish},       {"answer", l_answer},
+                                   {"proceed", l_proceed},     {NULL, NULL}};
 
 void kw_bind_add_calls(lua_State *L) {
   luaL_setfuncs(L, methods, 0);
