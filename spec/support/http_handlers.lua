@@ -4,6 +4,7 @@
 --   GET /text           10 bytes
 --   GET /zeros/{n}      n bytes, sent at once
 --   GET /stream/{n}     n lines, each written by itself
+--   GET /blocks/{n}     n blocks of 64 KiB, each written by itself
 --   POST, PUT /length   the length of the body, which is read as a whole
 --   POST, PUT /parts    the same, but read in parts
 --   POST /unread        reads nothing
@@ -24,6 +25,10 @@ function handlers.add(server)
   server:handle("GET", "/stream/{n}", function(request)
     request:answer(200, { ["content-type"] = "text/plain" })
     for i = 1, tonumber(request.params.n) do request:write(("line %d\n"):format(i)) end
+  end)
+  server:handle("GET", "/blocks/{n}", function(request)
+    local block = ("0"):rep(65536)
+    for _ = 1, tonumber(request.params.n) do request:write(block) end
   end)
   for _, method in ipairs { "POST", "PUT" } do
     server:handle(method, "/length", function(request) return tostring(#request:body(2 ^ 24)) end)
