@@ -5,11 +5,13 @@
 
 #include "base/mem.h"
 #include "h2/input.h"
+#include "http/connection.h"
 #include "http/head.h"
 #include "http/text.h"
 #include "http/write.h"
 
 #define EXTRA_FIELDS 3   /* of an answer: status, date and content-length */
+#define REQUEST_FIELDS 5 /* of a request: four pseudo-header fields and content-length */
 #define NUMBER_TEXT 24   /* bytes of a number in decimal */
 #define LINGER_MS 1000   /* for the rest of a request that was answered */
 #define MALFORMED (-400) /* as the status of a refusal: the stream is reset */
@@ -82,15 +84,38 @@ void kw_carrier_free(kw_stream *stream) {
 
 void kw_carrier_end(kw_stream *stream, uint32_t code) {
   kw_carrier *c = carrier_of(stream);
+  bool is_client = stream->session->options.is_client;
   char text[96];
   snprintf(text, sizeof text, "the %s has reset the stream: %s",
-           stream->is_reset ? "server" : "client", nghttp2_http2_strerror(code));
+           stream->is_reset == is_client ? "client" : "server", nghttp2_http2_strerror(code));
   close_exchange(c, c->why != NULL ? c->why : text);
+}
+
+bool kw_carrier_detach(kw_stream *stream, uint32_t code) {
+  const kw_session *session = stream->session;
+  bool is_kept = session->options.is_client && code == NGHTTP2_NO_ERROR && !stream->is_reset &&
+                 stream->is_half_closed && !stream->has_reported_end;
+  if (!is_kept) return false;
+  nghttp2_session_set_stream_user_data(session->h2, stream->id, NULL);
+  stream->is_detached = true;
+  return true;
+}
+
+void kw_carrier_finish(kw_stream *stream) {
+  if (!stream->is_reset) kw_carrier_take_end(stream);
+  kw_stream_free(stream);
+}
+
+/* Lets the next step continue with the input of the stream, at once. */
+static void resume(kw_stream *stream) {
+  kw_stream_wait_for(stream, KW_WAIT_TURN);
+  stream->session->is_turn_over = true;
 }
 
 static void reset(kw_carrier *c, const char *why, uint32_t code) {
   if (c->why == NULL) c->why = why;
   kw_stream_reset(c->stream, code);
+  if (c->stream->is_detached) resume(c->stream);
 }
 
 void kw_carrier_fail(kw_stream *stream, const char *why, uint32_t code) {
@@ -227,6 +252,7 @@ static bool send_end(kw_exchange *exchange, const kw_http_field *trailers, size_
     reset(c, "the body that was sent is shorter than its length", KW_RESET_INTERNAL);
     return false;
   }
+  if (c->is_dropped) n = 0;
   if (n > 0) c->trailers_after = keep_fields(stream, trailers, n);
   if (n > 0 && !check_memory(c, c->trailers_after != NULL)) return false;
   c->wants_room = false;
@@ -298,8 +324,7 @@ static void pause(kw_exchange *exchange, bool is_paused) {
   if (is_paused) {
     kw_stream_pause(stream);
   } else if (stream->wait == KW_WAIT_OWNER) {
-    kw_stream_wait_for(stream, KW_WAIT_TURN);
-    stream->session->is_turn_over = true; /* so that the next step is due at once */
+    resume(stream);
     send_continue(c);
   }
   await_body(c);
@@ -395,7 +420,8 @@ void kw_carrier_take_trailers(kw_stream *stream, bool ends) {
   const kw_session *session = stream->session;
   kw_carrier *c = carrier_of(stream);
   kw_head head;
-  if (!ends || c->trailers != NULL || !are_well_formed(session->fields, session->n_fields) ||
+  if (!ends || session->known.is_malformed || c->trailers != NULL ||
+      !are_well_formed(session->fields, session->n_fields) ||
       kw_head_take_trailers(session->fields, session->n_fields, &head).status != 0) {
     kw_carrier_fail(stream, "the trailers are malformed", NGHTTP2_PROTOCOL_ERROR);
     return;
@@ -408,6 +434,10 @@ void kw_carrier_take_body(kw_stream *stream, kw_slice bytes) {
   kw_carrier *c = carrier_of(stream);
   c->expects = false;
   c->n_body += bytes.len;
+  if (stream->session->options.is_client && !stream->has_answer_headers) {
+    kw_carrier_fail(stream, "the body precedes the head", NGHTTP2_PROTOCOL_ERROR);
+    return;
+  }
   if (c->length >= 0 && c->n_body > (uint64_t)c->length) {
     kw_carrier_fail(stream, "the body is longer than its length", NGHTTP2_PROTOCOL_ERROR);
     return;
@@ -429,6 +459,9 @@ void kw_carrier_take_end(kw_stream *stream) {
     hooks_of(stream)->on_end(&c->exchange, trailers == NULL ? NULL : trailers->fields,
                              trailers == NULL ? 0 : trailers->n, ctx_of(stream));
   drop_fields(stream, &c->trailers);
+  if (!stream->session->options.is_client) return;
+  close_exchange(c, c->why);
+  if (!stream->is_finished) kw_stream_reset(stream, NGHTTP2_NO_ERROR);
 }
 
 void kw_carrier_sent(kw_stream *stream) {
@@ -446,6 +479,113 @@ void kw_carrier_expire(kw_stream *stream) {
     refuse(c, (kw_refusal){408, "the body did not arrive in time"});
   } else {
     await_body(c);
+  }
+}
+
+/* }====== */
+
+/* {====== Of clients ====== */
+
+static bool may_request(const kw_session *session, const kw_http_request *request) {
+  return session->options.is_client && !session->is_over && !session->got_goaway &&
+         request->upgrade.len == 0 && request->n_fields <= KW_HEAD_FIELDS &&
+         kw_write_allows_request(request);
+}
+
+/* Sends the head of a request. Returns false if memory is short, or the server takes no more streams. */
+static bool submit_request(kw_carrier *c, const kw_http_request *request) {
+  kw_stream *stream = c->stream;
+  kw_session *session = stream->session;
+  char length[NUMBER_TEXT];
+  nghttp2_nv lines[KW_HEAD_FIELDS + REQUEST_FIELDS];
+  nghttp2_data_provider data = kw_stream_data(stream);
+  const char *scheme = session->options.is_tls ? "https" : "http";
+  size_t n = 0;
+  snprintf(length, sizeof length, "%lld", (long long)request->length);
+  lines[n++] = line_of(kw_slice_text(":method"), request->method);
+  lines[n++] = line_of(kw_slice_text(":scheme"), kw_slice_text(scheme));
+  lines[n++] = line_of(kw_slice_text(":authority"), request->authority);
+  lines[n++] = line_of(kw_slice_text(":path"), request->path);
+  n += add_lines(lines + n, request->fields, request->n_fields);
+  if (kw_write_has_length(request))
+    lines[n++] = line_of(kw_slice_text("content-length"), kw_slice_text(length));
+  stream->id = nghttp2_submit_request(session->h2, NULL, lines, n,
+                                      request->length == 0 ? NULL : &data, stream);
+  kw_session_check(session, stream->id);
+  return stream->id > 0;
+}
+
+kw_exchange *kw_session_exchange(kw_session *session, const kw_http_request *request, void *owner) {
+  kw_stream *stream = may_request(session, request) ? kw_stream_new(session, 0) : NULL;
+  kw_carrier *c = stream == NULL ? NULL : carrier_new(stream);
+  if (c == NULL || !submit_request(c, request)) {
+    if (stream != NULL) kw_stream_free(stream);
+    return NULL;
+  }
+  stream->has_answered = true;
+  stream->is_finished = request->length == 0;
+  c->is_open = true;
+  c->is_head = kw_slice_is(request->method, "HEAD");
+  c->left = request->length;
+  c->exchange.owner = owner;
+  c->exchange.is_unanswered = true;
+  return &c->exchange;
+}
+
+/* Parses the header block of an answer. Returns why it is refused; or NULL. */
+static const char *parse_answer(const kw_session *session, bool ends, kw_head *head) {
+  const kw_http_field *fields = session->fields;
+  size_t n = session->n_fields;
+  int status = session->known.http_status;
+  if (session->header_bytes > session->options.max_header_bytes)
+    return "the head of the answer is too large";
+  if (session->known.is_malformed || n == 0 || !kw_slice_is(fields->name, ":status") ||
+      fields->value.len != 3 || status < 100 || status > 599 || status == 101 ||
+      (ends && status < 200) || !are_well_formed(fields + 1, n - 1))
+    return "the head of the answer is malformed";
+  head->answer = (kw_http_answer){.status = status};
+  return kw_head_take_answer(fields + 1, n - 1, head).text;
+}
+
+static void begin_interim(kw_carrier *c, const kw_http_answer *answer) {
+  if (++c->n_interim > KW_HTTP_INTERIM) {
+    kw_carrier_fail(c->stream, "there are too many interim answers", KW_RESET_CANCEL);
+  } else {
+    hooks_of(c->stream)->on_answer(&c->exchange, answer, ctx_of(c->stream));
+  }
+}
+
+static void begin_answer(kw_carrier *c, kw_http_answer *answer, bool ends) {
+  kw_stream *stream = c->stream;
+  bool is_empty = c->is_head || answer->status == 204 || answer->status == 304;
+  stream->has_answer_headers = true;
+  if (!is_empty && ends && answer->length > 0) {
+    kw_carrier_fail(stream, "the body is shorter than its length", NGHTTP2_PROTOCOL_ERROR);
+    return;
+  }
+  if (is_empty || ends) answer->length = 0;
+  c->length = answer->length;
+  hooks_of(stream)->on_answer(&c->exchange, answer, ctx_of(stream));
+  if (!stream->is_reset) check_size(c, c->length < 0 ? 0 : (uint64_t)c->length);
+  await_body(c);
+}
+
+void kw_carrier_take_answer(kw_stream *stream, bool ends) {
+  kw_carrier *c = carrier_of(stream);
+  kw_head head;
+  if (stream->is_reset) return;
+  if (stream->has_answer_headers) {
+    kw_carrier_take_trailers(stream, ends);
+    return;
+  }
+  const char *why = parse_answer(stream->session, ends, &head);
+  c->exchange.is_unanswered = false;
+  if (why != NULL) {
+    kw_carrier_fail(stream, why, NGHTTP2_PROTOCOL_ERROR);
+  } else if (is_interim(&head.answer)) {
+    begin_interim(c, &head.answer);
+  } else {
+    begin_answer(c, &head.answer, ends);
   }
 }
 

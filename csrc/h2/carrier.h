@@ -4,7 +4,7 @@
  *
  *   DATA          -> stream->input while the owner pauses -> on_body
  *   write         -> stream->out, which is sent and counted like the answers of a call
- *   HEADERS, END  -> stored while the owner pauses -> on_end
+ *   trailers, END -> stored while the owner pauses -> on_end
  *
  * A request that RFC 9113 forbids resets its stream with PROTOCOL_ERROR. Any other request that is not valid is refused
  * with the status that HTTP/1.1 has for it, see http/head.h; also one whose body is too large (413), or does not arrive
@@ -13,6 +13,9 @@
  * on_close is called when the whole answer was sent, when the stream closes, or when the exchange fails: the stream may
  * then still send a refusal. If an answer ends before its request, the rest of the request is dropped for a second, so
  * that the client can read the answer; then the stream is reset with NO_ERROR.
+ *
+ * A client's exchange ends with its answer: the rest of the request is not sent. If its owner pauses, the stream
+ * outlives that of nghttp2 until all was delivered.
  */
 #ifndef KW_H2_CARRIER_H
 #define KW_H2_CARRIER_H
@@ -46,6 +49,7 @@ typedef struct kw_carrier {
   bool expects : 1;    /* a server's client waits for status 100 */
   bool is_dropped : 1; /* the answer has no body: bytes that the owner writes are dropped */
   bool wants_room : 1; /* on_room is due */
+  uint8_t n_interim;   /* received interim answers */
 } kw_carrier;
 
 static inline kw_carrier *kw_carrier_of(const kw_exchange *exchange) {
@@ -55,6 +59,9 @@ static inline kw_carrier *kw_carrier_of(const kw_exchange *exchange) {
 /* Server: takes the request in the header block, and calls on_request; or refuses it, and calls on_refused. `ends`: it
  * has no body. */
 void kw_carrier_take_request(kw_stream *stream, bool ends);
+
+/* Client: takes the answer in the header block, an interim answer, or trailers. `ends`: they end the stream. */
+void kw_carrier_take_answer(kw_stream *stream, bool ends);
 
 /* Takes the trailers in the header block. `ends`: they end the stream, as they must. */
 void kw_carrier_take_trailers(kw_stream *stream, bool ends);
@@ -80,6 +87,13 @@ void kw_carrier_pull(kw_stream *stream);
 
 /* Submits the trailers that follow the body, and forgets them. */
 void kw_carrier_submit_trailers(kw_stream *stream);
+
+/* Client: keeps a stream that nghttp2 has closed in order, if the owner has paused and will get the rest of the answer.
+ * Returns false if there is nothing to keep. */
+bool kw_carrier_detach(kw_stream *stream, uint32_t code);
+
+/* Client: delivers the end of a stream that was kept, unless it was aborted, and frees the stream. */
+void kw_carrier_finish(kw_stream *stream);
 
 /* Calls on_close, if it was not called before, for a stream that nghttp2 has closed with `code`. */
 void kw_carrier_end(kw_stream *stream, uint32_t code);

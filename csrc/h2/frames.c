@@ -182,6 +182,7 @@ static int on_stream_close(nghttp2_session *h2, int32_t id, uint32_t code, void 
   (void)h2;
   if (stream == NULL) return 0;
   if (stream->exchange != NULL) {
+    if (kw_carrier_detach(stream, code)) return 0;
     kw_carrier_end(stream, code);
   } else if (session->options.is_client) {
     if (code == NGHTTP2_NO_ERROR) kw_input_finish(stream);

@@ -209,7 +209,10 @@ void kw_headers_take(kw_session *session, const nghttp2_frame *frame) {
   kw_stream *stream = kw_session_find(session, frame->hd.stream_id);
   bool ends = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
   if (stream == NULL) return;
-  if (session->known.is_malformed && session->options.is_client) {
+  if (stream->exchange != NULL && session->options.is_client) {
+    kw_carrier_take_answer(stream, ends);
+    if (ends) kw_input_end(stream);
+  } else if (session->known.is_malformed && session->options.is_client) {
     give_up(stream, KW_GRPC_INTERNAL, "keywatch: the headers of the answer are malformed",
             NGHTTP2_PROTOCOL_ERROR);
   } else if (session->known.is_malformed) {

@@ -187,7 +187,11 @@ static void skip_input(kw_stream *stream, size_t n) {
   session->input_bytes -= n;
   kw_chain_skip(&stream->input, n);
   if (stream->input.len == 0) kw_link_remove(&stream->input_link);
-  if (n > 0 && !stream->is_closing) credit_stream(stream, n);
+  if (stream->is_detached) {
+    stream->uncredited -= n;
+  } else if (n > 0 && !stream->is_closing) {
+    credit_stream(stream, n);
+  }
 }
 
 void kw_input_drop(kw_stream *stream) {
@@ -280,6 +284,10 @@ void kw_input_end(kw_stream *stream) {
     return;
   }
   stream->has_reported_end = true;
+  if (stream->is_detached) {
+    kw_carrier_finish(stream);
+    return;
+  }
   if (ignores_input(stream)) return;
   if (stream->exchange != NULL) {
     kw_carrier_take_end(stream);

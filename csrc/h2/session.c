@@ -63,7 +63,7 @@ void kw_session_free(kw_session *session) {
     kw_stream *stream = KW_CONTAINER_OF(session->streams.next, kw_stream, link);
     if (session->h2 != NULL) nghttp2_session_set_stream_user_data(session->h2, stream->id, NULL);
     stream->is_reset = true;
-    if (session->options.is_client) {
+    if (session->options.is_client && stream->exchange == NULL) {
       if (!stream->has_status) stream->status = KW_GRPC_UNAVAILABLE;
       stream->is_refused = !stream->is_sent;
       session->hooks.on_end(stream, session->hooks.ctx);

@@ -98,14 +98,15 @@ typedef struct kw_session_hooks {
   /* Server: the deadline that the client set has passed, and the call has no status yet. The owner finishes the
    * stream. */
   void (*on_timeout)(kw_stream *stream, void *ctx);
-  /* The stream is about to be freed. Always the last call for a stream, even if on_open was not called. stream->status
+  /* The stream is about to be freed. Always the last call for a stream, even if on_open was not called; not called for
+   * the exchanges of a client. stream->status
    * and stream->text say how a server has ended the call. */
   void (*on_close)(kw_stream *stream, void *ctx);
   /* Server: true if the connection has used up its turn. Messages then wait for the next kw_session_step, which is due
    * at once. NULL: turns are unlimited. */
   bool (*is_turn_over)(void *ctx);
-  /* Server: the hooks of exchanges: of all requests that are no calls of gRPC. Not copied. Their is_turn_over is not
-   * called. */
+  /* The hooks of exchanges: of a server, of all requests that are no calls of gRPC. Not copied. Their is_turn_over is
+   * not called. NULL: a client without exchanges. */
   const kw_exchange_hooks *exchange;
   void *ctx;
 } kw_session_hooks;
@@ -199,6 +200,12 @@ bool kw_session_is_ready(const kw_session *session);
  * the stream. */
 kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
                               const kw_http_field *fields, size_t n, void *owner);
+
+/* Client: begins an exchange of HTTP, whose owner is `owner`. request->length is that of the body: 0 if there is none,
+ * -1 if it is not known yet. The scheme is that of the connection. The head is copied. Returns NULL, with nothing sent,
+ * if a part of the head is not valid, if the session has ended, if the server takes no more requests, or if memory is
+ * short. */
+kw_exchange *kw_session_exchange(kw_session *session, const kw_http_request *request, void *owner);
 
 /* Sends PING, which a live peer answers. */
 void kw_session_ping(kw_session *session);

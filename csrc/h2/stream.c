@@ -60,8 +60,9 @@ void kw_stream_drop_partial(kw_stream *stream) {
 
 void kw_stream_free(kw_stream *stream) {
   kw_session *session = stream->session;
+  bool is_fetch = stream->exchange != NULL && session->options.is_client;
   if (stream->exchange != NULL) kw_carrier_free(stream);
-  session->hooks.on_close(stream, session->hooks.ctx);
+  if (!is_fetch) session->hooks.on_close(stream, session->hooks.ctx);
   session->n_reset_unsent -= stream->is_reset_unsent;
   session->input_bytes -= stream->input.len;
   kw_stream_wait_for(stream, KW_WAIT_NOTHING);

@@ -334,18 +334,29 @@ static kw_refusal parse_status_line(kw_slice line, kw_head *head) {
   return fine;
 }
 
-kw_refusal kw_head_parse_answer(kw_slice bytes, kw_head *head) {
+static kw_refusal finish_answer(kw_head *head, const facts *f) {
   kw_http_answer *answer = &head->answer;
-  facts f;
-  kw_refusal refusal = parse_status_line(take_line(&bytes), head);
-  if (refusal.status == 0) refusal = parse_fields(bytes, head, &f);
-  if (refusal.status == 0) refusal = parse_framing(head, &f, &answer->length);
+  kw_refusal refusal = parse_framing(head, f, &answer->length);
   if (refusal.status != 0) return refusal;
-  note_facts(head, &f);
+  note_facts(head, f);
   answer->upgrade = head->upgrade;
   answer->fields = head->fields;
   answer->n_fields = head->n_fields;
   return fine;
+}
+
+kw_refusal kw_head_parse_answer(kw_slice bytes, kw_head *head) {
+  facts f;
+  kw_refusal refusal = parse_status_line(take_line(&bytes), head);
+  if (refusal.status == 0) refusal = parse_fields(bytes, head, &f);
+  return refusal.status == 0 ? finish_answer(head, &f) : refusal;
+}
+
+kw_refusal kw_head_take_answer(const kw_http_field *fields, size_t n, kw_head *head) {
+  facts f;
+  head->minor = KW_HEAD_HTTP2;
+  kw_refusal refusal = take_fields(fields, n, head, &f);
+  return refusal.status == 0 ? finish_answer(head, &f) : refusal;
 }
 
 /* }====== */

@@ -61,8 +61,9 @@ bool kw_head_is_reserved(kw_slice name);
 kw_refusal kw_head_parse_trailers(kw_slice bytes, kw_head *head);
 
 /* Do the same for HTTP/2, with fields that are not pseudo-header fields. head->request has what the pseudo-header
- * fields say: method, scheme, authority and path. */
+ * fields say: method, scheme, authority and path; or head->answer has the status. */
 kw_refusal kw_head_take_request(const kw_http_field *fields, size_t n, kw_head *head);
+kw_refusal kw_head_take_answer(const kw_http_field *fields, size_t n, kw_head *head);
 kw_refusal kw_head_take_trailers(const kw_http_field *fields, size_t n, kw_head *head);
 
 #endif

@@ -169,21 +169,14 @@ const kw_exchange_carrier kw_http_carrier = {send_answer, send_body,      send_e
 /* {====== Requests ====== */
 
 static bool may_request(const kw_http *http, const kw_http_request *request) {
-  kw_target target;
   if (!http->options->is_client || http->is_open || http->is_over) return false;
-  if (http->has_eof || http->is_draining || request->length < -1) return false;
-  if (!kw_text_is_token(request->method) || kw_slice_is(request->method, "CONNECT")) return false;
-  if (kw_target_parse(request->method, request->path, &target) != NULL) return false;
-  return kw_text_is_authority(request->authority) && kw_text_is_value(request->upgrade) &&
-         kw_write_allows(request->fields, request->n_fields);
+  return !http->has_eof && !http->is_draining && kw_write_allows_request(request);
 }
 
 static kw_write_extra frame_request(kw_http *http, const kw_http_request *request) {
-  bool has_body = kw_slice_is(request->method, "POST") || kw_slice_is(request->method, "PUT") ||
-                  kw_slice_is(request->method, "PATCH");
   kw_write_extra extra = {.length = request->length};
   http->is_chunked = request->length < 0;
-  if (request->length > 0 || (request->length == 0 && has_body)) extra.framing = KW_WRITE_LENGTH;
+  if (kw_write_has_length(request)) extra.framing = KW_WRITE_LENGTH;
   if (http->is_chunked) extra.framing = KW_WRITE_CHUNKED;
   if (request->upgrade.len > 0) extra.connection = "upgrade";
   return extra;

@@ -2,7 +2,7 @@
 #include "http/write.h"
 
 #include "http/head.h"
-#include "http/text.h"
+#include "http/target.h"
 
 #define STATUSES 600
 #define EXTRA_ROOM 256 /* for a status line, and the names and numbers of the extra fields */
@@ -57,6 +57,20 @@ bool kw_write_allows(const kw_http_field *fields, size_t n) {
     if (kw_head_is_reserved(fields[i].name)) return false;
   }
   return true;
+}
+
+bool kw_write_allows_request(const kw_http_request *request) {
+  kw_target target;
+  if (!kw_text_is_token(request->method) || kw_slice_is(request->method, "CONNECT")) return false;
+  if (kw_target_parse(request->method, request->path, &target) != NULL) return false;
+  return request->length >= -1 && kw_text_is_authority(request->authority) &&
+         kw_text_is_value(request->upgrade) && kw_write_allows(request->fields, request->n_fields);
+}
+
+bool kw_write_has_length(const kw_http_request *request) {
+  bool has_body = kw_slice_is(request->method, "POST") || kw_slice_is(request->method, "PUT") ||
+                  kw_slice_is(request->method, "PATCH");
+  return request->length > 0 || (request->length == 0 && has_body);
 }
 
 /* }====== */

@@ -26,6 +26,12 @@ typedef struct kw_write_extra {
  * can be injected. */
 bool kw_write_allows(const kw_http_field *fields, size_t n);
 
+/* True if each part of a request may be sent. */
+bool kw_write_allows_request(const kw_http_request *request);
+
+/* True if the field content-length says how long the body of a request is. */
+bool kw_write_has_length(const kw_http_request *request);
+
 /* Returns the value of the field `date` that is added to an answer. Empty: none, or the answer has one. */
 kw_slice kw_write_date(const kw_http_answer *answer, const kw_exchange_hooks *hooks, void *ctx);
 

@@ -1,4 +1,5 @@
---- Both roles of HTTP/1.1 against each other, at random, and with memory that runs out. Only probe builds can look.
+--- Both roles of HTTP/1.1 and of HTTP/2 against each other, at random, and with memory that runs out. Only probe builds
+-- can look.
 
 local dose = require "spec.support.dose"
 local http1 = require "spec.support.http1"
@@ -76,8 +77,8 @@ local function events_of(one, list)
   return list
 end
 
-local function expect_message(list, head, message, is_empty)
-  local trailers = not is_empty and message.length == -1 and lines(message.trailers) or ""
+local function expect_message(list, head, message, has_trailers, is_empty)
+  local trailers = has_trailers and lines(message.trailers) or ""
   local expected = ("%s length %d%s"):format(head, is_empty and 0 or message.length, lines(message.fields))
   assert.same({ expected, "end" .. trailers, "close" }, { list[1], list[2], list[3] })
   assert(list.body == (is_empty and "" or message.body), "another body has arrived")
@@ -87,7 +88,7 @@ local METHODS = { "GET", "POST", "PUT", "HEAD", "DELETE", "X" }
 local STATUSES = { 200, 201, 204, 304, 404, 500 }
 
 --- One exchange of random messages. Returns what occurred.
-local function exchange(random, client, server)
+local function exchange(random, client, server, is_h2)
   local request, answer = random_message(random), random_message(random)
   local method, status = random:pick(METHODS), random:pick(STATUSES)
   local is_empty = method == "HEAD" or status == 204 or status == 304
@@ -110,29 +111,34 @@ local function exchange(random, client, server)
     server.raw:flush(0)
     client.raw:flush(0)
   until not moved
-  expect_message(events_of(server, heard), method .. " http host /x", request, false)
-  expect_message(events_of(client, seen), tostring(status), answer, is_empty)
+  expect_message(events_of(server, heard), method .. " http host /x", request,
+    request.length == -1 or is_h2 and request.length > 0, false)
+  expect_message(events_of(client, seen), tostring(status), answer,
+    not is_empty and (is_h2 or answer.length == -1), is_empty)
   return { [is_empty and "empty" or answer.length == -1 and "chunks" or "length"] = 1,
     [answer.length == -1 and #answer.trailers > 0 and "trailers" or "no trailers"] = 1,
     [#request.body > 10000 and "large" or "small"] = 1 }
 end
 
 describe("a client and a server", function()
-  it("exchange random messages in random pieces", function()
+  local function exchange_messages(h2)
     local random = new_random(seed)
     occurrences.await({ "empty", "chunks", "length", "trailers", "large" }, dose.of(20, 100), function()
-      local client = http1.client { max_out = random:between(100, 20000), max_body = 1e6 }
-      local server = http1.server { max_out = random:between(100, 20000), max_body = 1e6 }
+      local client = http1.client { max_out = random:between(100, 20000), max_body = 1e6, h2 = h2 }
+      local server = http1.server { max_out = random:between(100, 20000), max_body = 1e6, h2 = h2 }
       local counts = {}
       for _ = 1, random:between(1, 6) do
-        for what, n in pairs(exchange(random, client, server)) do counts[what] = (counts[what] or 0) + n end
+        for what, n in pairs(exchange(random, client, server, h2)) do counts[what] = (counts[what] or 0) + n end
       end
       assert.is_false(client:is_done() or server:is_done())
       client.raw:free()
       server.raw:free()
       return counts
     end)
-  end)
+  end
+
+  it("exchange random messages in random pieces over HTTP/1.1", function() exchange_messages(nil) end)
+  it("exchange random messages in random pieces over HTTP/2", function() exchange_messages(true) end)
 end)
 
 describe("where memory runs out #slow, a connection of HTTP/1.1", function()

@@ -5,6 +5,7 @@
 
 #include "bind/lua_value.h"
 #include "face/module.h"
+#include "h2/session.h"
 #include "http/connection.h"
 #include "http/date.h"
 #include "http/first_bytes.h"
@@ -21,7 +22,8 @@ typedef struct text {
 } text;
 
 typedef struct http {
-  kw_http *http; /* NULL: freed */
+  kw_http *http;       /* NULL: freed, or of HTTP/2 */
+  kw_session *session; /* NULL: freed, or of HTTP/1.1 */
   kw_http_options options;
   kw_exchange_hooks hooks;
   kw_budget budget;
@@ -162,9 +164,11 @@ static void drop_events(http *self) {
 
 static int l_free(lua_State *L) {
   http *self = luaL_checkudata(L, 1, HTTP_NAME);
-  if (self->http == NULL) return 0;
-  kw_http_free(self->http);
+  if (self->http == NULL && self->session == NULL) return 0;
+  if (self->http != NULL) kw_http_free(self->http);
+  if (self->session != NULL) kw_session_free(self->session);
   self->http = NULL;
+  self->session = NULL;
   drop_events(self);
   free(self->body.data);
   free(self->date.data);
@@ -173,7 +177,7 @@ static int l_free(lua_State *L) {
 
 static http *check_http(lua_State *L) {
   http *self = luaL_checkudata(L, 1, HTTP_NAME);
-  luaL_argcheck(L, self->http != NULL, 1, "closed");
+  luaL_argcheck(L, self->http != NULL || self->session != NULL, 1, "closed");
   return self;
 }
 
@@ -215,7 +219,25 @@ static kw_http_options read_options(lua_State *L) {
   return o;
 }
 
-/* connection(options): a connection; or nil if memory is short. */
+static void on_stream_close(kw_stream *stream, void *ctx) {
+  (void)stream, (void)ctx;
+}
+
+/* A connection of HTTP/2. */
+static kw_session *new_session(http *self, int64_t now) {
+  kw_session_options o = kw_session_defaults();
+  kw_session_hooks hooks = {.on_close = on_stream_close, .exchange = &self->hooks, .ctx = self};
+  o.is_client = self->options.is_client;
+  o.is_tls = self->options.is_tls;
+  o.max_stream_queued = self->options.max_out;
+  o.max_body = self->options.max_body;
+  o.body_ms = self->options.body_ms;
+  o.budget = self->options.budget;
+  if (self->turn > 0) hooks.is_turn_over = is_turn_over;
+  return kw_session_new(&o, &hooks, now);
+}
+
+/* connection(options): a connection, of HTTP/2 with the option h2; or nil if memory is short. */
 static int l_connection(lua_State *L) {
   luaL_checktype(L, 1, LUA_TTABLE);
   http *self = kw_new_object(L, HTTP_NAME, sizeof *self, 0);
@@ -236,9 +258,15 @@ static int l_connection(lua_State *L) {
     add_slice(&self->date, luaL_checkstring(L, -1), (kw_slice){0});
   }
   lua_pop(L, 1);
-  self->http = kw_http_new(&self->options, &self->hooks, self, option(L, "now", 0));
-  if (self->http == NULL) free(self->date.data);
-  if (self->http == NULL) lua_pushnil(L);
+  int64_t now = option(L, "now", 0);
+  if (has_option(L, "h2")) {
+    self->session = new_session(self, now);
+  } else {
+    self->http = kw_http_new(&self->options, &self->hooks, self, now);
+  }
+  if (self->http != NULL || self->session != NULL) return 1;
+  free(self->date.data);
+  lua_pushnil(L);
   return 1;
 }
 
@@ -254,37 +282,74 @@ static int l_feed(lua_State *L) {
   uint8_t *copy = malloc(bytes.len + (bytes.len == 0));
   if (copy == NULL) abort();
   memcpy(copy, bytes.data, bytes.len);
-  kw_http_feed(self->http, kw_slice_of(copy, bytes.len), now);
+  if (self->session != NULL) {
+    kw_session_feed(self->session, kw_slice_of(copy, bytes.len), now);
+  } else {
+    kw_http_feed(self->http, kw_slice_of(copy, bytes.len), now);
+  }
   free(copy);
   return 0;
 }
 
 static int l_flush(lua_State *L) {
-  kw_http_flush(check_http(L)->http, (int64_t)luaL_optnumber(L, 2, 0));
+  const http *self = check_http(L);
+  if (self->session != NULL) {
+    kw_session_flush(self->session);
+  } else {
+    kw_http_flush(self->http, (int64_t)luaL_optnumber(L, 2, 0));
+  }
   return 0;
 }
 
 static int l_step(lua_State *L) {
   http *self = check_http(L);
+  int64_t now = (int64_t)luaL_checknumber(L, 2);
   self->turn_left = self->turn;
-  kw_http_step(self->http, (int64_t)luaL_checknumber(L, 2));
+  if (self->session != NULL) {
+    kw_session_step(self->session, now);
+  } else {
+    kw_http_step(self->http, now);
+  }
   return 0;
 }
 
 static int l_drain(lua_State *L) {
-  kw_http_drain(check_http(L)->http, (int64_t)luaL_checknumber(L, 2),
-                (int64_t)luaL_checknumber(L, 3));
+  const http *self = check_http(L);
+  int64_t ms = (int64_t)luaL_checknumber(L, 2), now = (int64_t)luaL_checknumber(L, 3);
+  if (self->session != NULL) {
+    kw_session_drain(self->session, ms, now);
+  } else {
+    kw_http_drain(self->http, ms, now);
+  }
   return 0;
 }
 
 static int l_stop(lua_State *L) {
-  kw_http_end(check_http(L)->http, luaL_checkstring(L, 2));
+  const http *self = check_http(L);
+  const char *why = luaL_checkstring(L, 2);
+  if (self->session != NULL) {
+    kw_session_end(self->session);
+  } else {
+    kw_http_end(self->http, why);
+  }
   return 0;
 }
 
 static int l_check(lua_State *L) {
-  const char *fault = kw_http_fault(check_http(L)->http);
+  const http *self = check_http(L);
+  const char *fault = NULL;
+  if (self->http != NULL) {
+    fault = kw_http_fault(self->http);
+  } else if (kw_session_account(self->session)->held != kw_session_charge(self->session)) {
+    fault = "a session holds more or less than is charged";
+  } else {
+    fault = kw_session_fault(self->session);
+  }
   return fault == NULL ? 0 : luaL_error(L, "invariant: %s", fault);
+}
+
+static kw_chain *out_of(const http *self) {
+  return self->http != NULL ? kw_http_out(self->http) : kw_session_out(self->session);
 }
 
 static int l_take(lua_State *L) {
@@ -293,13 +358,15 @@ static int l_take(lua_State *L) {
   int64_t now = (int64_t)luaL_optnumber(L, 3, 0);
   struct iovec part;
   text taken = {0};
-  while (n < max && kw_chain_peek(kw_http_out(self->http), &part, 1) > 0) {
+  if (self->session != NULL) kw_session_flush(self->session);
+  while (n < max && kw_chain_peek(out_of(self), &part, 1) > 0) {
     size_t len = kw_min_size(part.iov_len, max - n);
     add(&taken, part.iov_base, len);
-    kw_chain_skip(kw_http_out(self->http), len);
+    kw_chain_skip(out_of(self), len);
     n += len;
   }
-  if (n > 0) kw_http_wrote(self->http, now);
+  if (n > 0 && self->http != NULL) kw_http_wrote(self->http, now);
+  if (n > 0 && self->session != NULL) kw_session_wrote(self->session);
   lua_pushlstring(L, taken.data == NULL ? "" : taken.data, taken.len);
   free(taken.data);
   return 1;
@@ -318,14 +385,17 @@ static int l_events(lua_State *L) {
 
 static int l_state(lua_State *L) {
   const http *self = check_http(L);
-  int64_t due = kw_http_deadline(self->http);
-  lua_pushboolean(L, kw_http_wants_bytes(self->http));
-  lua_pushboolean(L, kw_http_is_done(self->http));
-  lua_pushstring(L, kw_http_why(self->http));
+  const kw_session *session = self->session;
+  bool is_h2 = session != NULL;
+  int64_t due = is_h2 ? kw_session_deadline(session) : kw_http_deadline(self->http);
+  kw_account *account = is_h2 ? kw_session_account(self->session) : kw_http_account(self->http);
+  lua_pushboolean(L, is_h2 ? kw_session_wants_bytes(session) : kw_http_wants_bytes(self->http));
+  lua_pushboolean(L, is_h2 ? kw_session_is_done(session) : kw_http_is_done(self->http));
+  lua_pushstring(L, is_h2 ? kw_session_why(session) : kw_http_why(self->http));
   if (due == INT64_MAX) lua_pushnil(L);
   if (due != INT64_MAX) kw_bind_push_int(L, due);
-  kw_bind_push_int(L, (int64_t)kw_http_account(self->http)->held);
-  kw_bind_push_int(L, (int64_t)kw_http_out(self->http)->len);
+  kw_bind_push_int(L, (int64_t)account->held);
+  kw_bind_push_int(L, (int64_t)out_of(self)->len);
   return 6;
 }
 
@@ -380,7 +450,8 @@ static int l_request(lua_State *L) {
   request.upgrade = read_slice(L, "upgrade", "");
   lua_getfield(L, 2, "fields");
   request.n_fields = read_fields(L, lua_gettop(L), fields);
-  kw_exchange *exchange = kw_http_request_begin(self->http, &request, NULL);
+  kw_exchange *exchange = self->session != NULL ? kw_session_exchange(self->session, &request, NULL)
+                                                : kw_http_request_begin(self->http, &request, NULL);
   if (exchange != NULL) self->exchange = exchange;
   lua_pushboolean(L, exchange != NULL);
   return 1;
