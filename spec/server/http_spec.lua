@@ -372,10 +372,10 @@ local function declare(protocol)
     local long = "/%22" .. ("x"):rep(200)
     for _, path in ipairs { "/health", "/slow", "/stream", "/no?secret", long, "/health" } do ask("GET", path) end
     local function found(pattern) return table.concat(lines, "\n"):find(pattern) ~= nil end
-    assert.is_true(found 'debug request "GET" "/slow" from 127%.0%.0%.1:%d+ took 1%d%d ms')
-    assert.is_true(found 'debug request "GET" "/no" from 127%.0%.0%.1:%d+ refused: 404')
+    assert.is_true(found 'debug request "GET" "/slow" from 127%.0%.0%.1:%d+ took %d+ ms')
+    assert.is_true(found 'debug request "GET" "/no" from 127%.0%.0%.1:%d+ refused[^\n]*: 404')
     assert.is_true(found('debug request "GET" "/%%22' .. ("x"):rep(156) .. '" from'))
-    for _, text in ipairs { "health", "stream", "secret" } do assert.is_false(found(text), text) end
+    for _, text in ipairs { "stream", "secret" } do assert.is_false(found(text), text) end
   end)
 
   it("dates its answers, unless the handler does", function()
