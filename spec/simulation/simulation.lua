@@ -464,6 +464,9 @@ function methods:burst()
   for i = first, #self.tasks do self.tasks[i]:join() end
 end
 
+--- Replaces the connection of a client if it is mute: reads are retried.
+local function refresh(client) client:get("/alive", { timeout = 30 }) end
+
 --- Runs the program of a plan.
 function methods:play()
   self:open()
@@ -484,13 +487,13 @@ function methods:play()
   for _, a in ipairs(self.actors) do
     if a.world then a.world.is_over = true end
   end
+  refresh(self.lasting[1])
   self:each_actor("finish", self.lasting[1])
   self:trace("silence")
   keywatch.sleep(SILENCE)
   for i, slot in ipairs(self.slots) do
-    local key = "/alive/" .. i
-    slot.client:get(key, { timeout = 30 }) -- replaces a mute idle connection: reads are retried
-    local ok, err = slot.client:put(key, "", { timeout = 5 })
+    refresh(slot.client)
+    local ok, err = slot.client:put("/alive/" .. i, "", { timeout = 5 })
     if not ok then self:object({ what = "the server" }, "in silence: a write fails with %s", tostring(err)) end
   end
   keywatch.sleep(1)
