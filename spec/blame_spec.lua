@@ -507,7 +507,7 @@ local HTTP_REQUEST = { request = { http_url, http_options({ body = 5 }, { max_bo
   { length = 5 }, { redirects = -1 }) } }
 local HTTP = merged(HTTP_REQUEST, {
   client = { kind(nil, 5, "x", { colour = 1 }, { timeout = 0 }, { max_per_host = 0 }, { idle_timeout = 0 },
-    { redirects = 0.5 }, { decompress = 5 }, { tls = 5 }, { tls = { colour = 1 } }) },
+    { redirects = 0.5 }, { decompress = 5 }, { protocol = "h3" }, { tls = 5 }, { tls = { colour = 1 } }) },
 })
 local HTTP_CLIENT = merged(HTTP_REQUEST, { open = { http_url, http_options { body = "x" } }, close = {} })
 local EXCHANGE = {

@@ -114,18 +114,22 @@ static int l_client(lua_State *L) {
 }
 
 typedef struct http_fields {
+  bool is_tls;
+  bool has_h2;
   kw_seconds connect_timeout;
   kw_seconds idle_timeout;
 } http_fields;
 
 static const kw_option http_options[] = {
+    {"is_tls", KW_OPTION_BOOL, offsetof(http_fields, is_tls), NULL},
+    {"has_h2", KW_OPTION_BOOL, offsetof(http_fields, has_h2), NULL},
     {"connect_timeout", KW_OPTION_SECONDS, offsetof(http_fields, connect_timeout), NULL},
     {"idle_timeout", KW_OPTION_SECONDS, offsetof(http_fields, idle_timeout), NULL},
     KW_END_OF_OPTIONS};
 
 /* Lua measures the time of bodies, and limits what it reads. */
 static int l_http_client(lua_State *L) {
-  http_fields fields = {{false, 0}, {false, 0}};
+  http_fields fields = {false, false, {false, 0}, {false, 0}};
   kw_http_options options = kw_http_defaults();
   int64_t connect_ms = 0, now = kw_bind_opt_now(L, 2);
   kw_bind_read_options(L, 1, "http_client", http_options, &fields);
@@ -134,7 +138,8 @@ static int l_http_client(lua_State *L) {
   options.body_ms = options.stall_ms = 0;
   options.max_body = UINT64_MAX;
   lua_client *self = kw_new_object(L, KW_CLIENT_NAME, sizeof *self, 0);
-  self->client = kw_client_new_http(&options, connect_ms, now);
+  kw_http_kind kind = {fields.is_tls, fields.has_h2};
+  self->client = kw_client_new_http(&options, connect_ms, kind, now);
   return self->client == NULL ? 0 : 1;
 }
 

@@ -122,8 +122,10 @@ static int l_next_fetch(lua_State *L) {
 
 static int l_is_idle(lua_State *L) {
   const kw_fetches *fetches = to_fetches(L);
-  lua_pushboolean(L, fetches != NULL && fetches->http != NULL && kw_http_is_idle(fetches->http));
-  return 1;
+  lua_pushboolean(L, fetches != NULL && kw_fetches_take_more(fetches));
+  if (fetches == NULL || fetches->session == NULL) return 1;
+  kw_bind_push_int(L, (int64_t)kw_session_most(fetches->session));
+  return 2;
 }
 
 static int l_unsent(lua_State *L) {

@@ -4,7 +4,8 @@
  * drivers, and the methods below. The methods for calls and watches raise.
  *
  *   core.http_client(options, now) -> client           options: connect_timeout and idle_timeout in seconds, 0:
- *                                                      unlimited. Returns nothing if memory is short
+ *                                                      unlimited; is_tls; has_h2: HTTP/2 without TLS. Returns nothing
+ *                                                      if memory is short
  *   client:fetch(method, authority, path, fields, length) -> id
  *                                                      fields: { name, value, ... }. length: of the body; -1: unknown.
  *                                                      Returns nothing if the connection accepts no request now, or if
@@ -20,7 +21,8 @@
  *                                                      fetch has failed; is_unanswered: no byte of an answer arrived
  *   client:drop(id)                                    abandons a fetch
  *   client:next_fetch() -> id                          the next fetch with something to take, or room; or nothing
- *   client:is_idle() -> boolean                        true if the connection accepts a request
+ *   client:is_idle() -> boolean, most                  true if the connection accepts a request. most: the number of
+ *                                                      requests that a connection of HTTP/2 carries at once; or nothing
  *   client:unsent() -> n                               bytes that wait to be written
  *
  * A finalizer may call drop, next_fetch and is_idle of a client that was finalized before.

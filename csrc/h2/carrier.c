@@ -590,3 +590,17 @@ void kw_carrier_take_answer(kw_stream *stream, bool ends) {
 }
 
 /* }====== */
+
+void kw_session_end_exchanges(kw_session *session) {
+  kw_link *at = session->streams.next;
+  while (at != &session->streams) {
+    kw_stream *stream = KW_CONTAINER_OF(at, kw_stream, link);
+    at = at->next;
+    if (stream->exchange == NULL) continue;
+    if (kw_session_is_done(session)) {
+      kw_carrier_free(stream);
+    } else if (session->got_goaway && !stream->is_sent) {
+      kw_carrier_fail(stream, "the server has sent GOAWAY", KW_RESET_CANCEL);
+    }
+  }
+}

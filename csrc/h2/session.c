@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 
+#define MAX_EXCHANGES 100 /* of a client, at once */
 #define MAX_FRAMES 1000 /* frames that nghttp2 may queue; beyond that a server stops reading */
 
 kw_session_options kw_session_defaults(void) {
@@ -195,6 +196,16 @@ bool kw_session_wants_bytes(const kw_session *session) {
 
 bool kw_session_is_ready(const kw_session *session) {
   return session->has_peer_settings && !session->got_goaway && !session->is_over;
+}
+
+size_t kw_session_most(const kw_session *session) {
+  uint32_t most = nghttp2_session_get_remote_settings(session->h2,
+                                                      NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+  return kw_min_size(most, MAX_EXCHANGES);
+}
+
+bool kw_session_takes_more(const kw_session *session) {
+  return kw_session_is_ready(session) && session->count < kw_session_most(session);
 }
 
 bool kw_session_got_enhance_your_calm(const kw_session *session) {

@@ -207,6 +207,16 @@ kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice 
  * short. */
 kw_exchange *kw_session_exchange(kw_session *session, const kw_http_request *request, void *owner);
 
+/* Client: returns how many exchanges may be open at once, as far as the server has said. */
+size_t kw_session_most(const kw_session *session);
+
+/* Client: true if another exchange may begin: the server has sent its SETTINGS, and allows another stream. */
+bool kw_session_takes_more(const kw_session *session);
+
+/* Client: fails the exchanges that cannot end: all if the session has ended; after a GOAWAY those that were not sent.
+ * To be called after the session was fed, stepped or ended. */
+void kw_session_end_exchanges(kw_session *session);
+
 /* Sends PING, which a live peer answers. */
 void kw_session_ping(kw_session *session);
 

@@ -8,9 +8,14 @@
 #include "rpc/driver.h"
 #include "rpc/outcall.h"
 
+#define KW_CLIENT_PING_MS                                                                          \
+  10000 /* silence on a connection of HTTP/2 with exchanges, before we send PING */
+
 struct kw_client {
-  kw_session *session; /* NULL: the client is one of HTTP */
+  kw_session *session; /* of gRPC or of HTTP/2; NULL: there is none, or not yet */
+  bool is_http;        /* the client has fetches, and no calls */
   kw_fetches fetches;  /* of HTTP */
+  kw_http_kind kind;   /* of HTTP */
   int64_t connect_by;  /* of HTTP: when connecting has taken too long */
   kw_blob *authority;
   kw_map calls; /* kw_outcall by number */
@@ -91,11 +96,12 @@ static void update(kw_client *client) {
 }
 
 kw_fetches *kw_client_fetches(kw_client *client) {
-  return client->session == NULL ? &client->fetches : NULL;
+  return client->is_http ? &client->fetches : NULL;
 }
 
 void kw_client_touch(kw_client *client) {
   if (http_of(client) != NULL) kw_http_flush(http_of(client), client->now);
+  if (client->is_http && client->session != NULL) kw_session_end_exchanges(client->session);
   update(client);
 }
 
@@ -257,12 +263,15 @@ static kw_client *new_client(int64_t now) {
   return client;
 }
 
-kw_client *kw_client_new_http(const kw_http_options *options, int64_t connect_ms, int64_t now) {
+kw_client *kw_client_new_http(const kw_http_options *options, int64_t connect_ms, kw_http_kind kind,
+                              int64_t now) {
   kw_client *client = new_client(now);
   if (client == NULL) return NULL;
   kw_http_options own = *options;
   own.is_client = true;
   kw_fetches_init(&client->fetches, &own);
+  client->is_http = true;
+  client->kind = kind;
   client->connect_by = connect_ms == 0 ? INT64_MAX : now + connect_ms;
   return client;
 }
@@ -297,6 +306,10 @@ kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, 
  * request that was never sent is refused: it can be repeated elsewhere. */
 static void end_calls(kw_client *client) {
   kw_stream *stream = NULL;
+  if (client->is_http) {
+    kw_session_end_exchanges(client->session);
+    return;
+  }
   char text[KW_CLIENT_WHY + 16];
   const char *why = kw_client_why(client);
   snprintf(text, sizeof text, "keywatch: %s", why != NULL ? why : "the connection has ended");
@@ -314,6 +327,10 @@ static void end_calls(kw_client *client) {
 /* Ends the calls that were not sent before the server's GOAWAY, since they never will be sent. */
 static void refuse_unsent(kw_client *client) {
   kw_stream *stream = NULL;
+  if (client->is_http) {
+    kw_session_end_exchanges(client->session);
+    return;
+  }
   while ((stream = kw_session_next(client->session, stream)) != NULL) {
     kw_outcall *call = stream->owner;
     if (call == NULL || stream->is_sent) continue;
@@ -333,7 +350,7 @@ static void free_calls(kw_client *client) {
 
 void kw_client_free(kw_client *client) {
   kw_driver_init(&client->driver, NULL);
-  if (client->session != NULL) {
+  if (client->session != NULL && !client->is_http) {
     end_calls(client);
     kw_session_free(client->session);
   }
@@ -362,21 +379,51 @@ void kw_client_dial(kw_client *client, const kw_peer_hooks *hooks, int64_t now) 
   kw_driver_set_deadline(&client->driver, kw_client_deadline(client));
 }
 
-static void open_http(kw_client *client, int64_t now) {
+/* The options of a session that carries exchanges. */
+static kw_session_options session_options(const kw_client *client) {
+  kw_session_options options = kw_session_defaults();
+  options.is_client = true;
+  options.is_tls = client->kind.is_tls;
+  options.keepalive_ms = KW_CLIENT_PING_MS;
+  options.max_header_bytes = client->fetches.options.max_head;
+  options.max_body = UINT64_MAX;
+  options.body_ms = 0;
+  return options;
+}
+
+/* Begins to speak HTTP/2. The session's time for the SETTINGS of the server begins now. */
+static bool open_session(kw_client *client, int64_t now) {
+  kw_fetches *fetches = &client->fetches;
+  kw_session_options options = session_options(client);
+  if (client->connect_by < INT64_MAX) options.handshake_ms = client->connect_by - now;
+  fetches->session = kw_session_new(&options,
+                                    &(kw_session_hooks){.on_half_close = on_nothing,
+                                                        .on_pull = on_nothing,
+                                                        .on_end = on_nothing,
+                                                        .on_timeout = on_nothing,
+                                                        .on_close = on_nothing,
+                                                        .exchange = &kw_fetch_hooks,
+                                                        .ctx = fetches},
+                                    now);
+  client->session = fetches->session;
+  return client->session != NULL;
+}
+
+static bool open_http(kw_client *client, int64_t now) {
   kw_fetches *fetches = &client->fetches;
   fetches->http = kw_http_new(&fetches->options, &kw_fetch_hooks, fetches, now);
-  if (fetches->http != NULL) return;
-  client->has_ended = true;
-  snprintf(client->why, sizeof client->why, "out of memory");
+  return fetches->http != NULL;
 }
 
 void kw_client_opened(kw_client *client, bool has_h2, int64_t now) {
-  (void)has_h2;
+  bool is_h2 = has_h2 || client->kind.has_h2;
   client->now = now;
   if (client->session != NULL) {
     kw_session_step(client->session, now);
-  } else if (http_of(client) == NULL && !client->has_ended) {
-    open_http(client, now);
+  } else if (http_of(client) == NULL && !client->has_ended &&
+             !(is_h2 ? open_session : open_http)(client, now)) {
+    client->has_ended = true;
+    snprintf(client->why, sizeof client->why, "out of memory");
   }
   update(client);
 }
@@ -413,7 +460,7 @@ kw_client_health kw_client_read_health(kw_client *client) {
   kw_client_health health = {.is_ready = client->was_ready && !client->is_closed,
                              .is_over = client->is_closed || is_done(client),
                              .data_bytes = client->n_fed};
-  if (session != NULL) {
+  if (session != NULL && !client->is_http) {
     health.got_enhance_your_calm = kw_session_got_enhance_your_calm(session);
     health.data_bytes = kw_session_data_bytes(session);
   }
@@ -446,10 +493,10 @@ static void feed(void *ctx, const void *bytes, size_t len, int64_t now) {
   kw_client *client = ctx;
   if (client->is_closed) return;
   client->now = now;
+  client->n_fed += len;
   if (client->session != NULL) {
     kw_session_feed(client->session, kw_slice_of(bytes, len), now);
   } else if (http_of(client) != NULL) {
-    client->n_fed += len;
     kw_http_feed(http_of(client), kw_slice_of(bytes, len), now);
   }
   follow_session(client);

@@ -65,6 +65,12 @@ void kw_fetches_drop(kw_fetches *fetches) {
   kw_fetch *fetch;
   if (fetches->http != NULL) kw_http_free(fetches->http);
   fetches->http = NULL;
+  if (fetches->session != NULL) {
+    kw_session_end(fetches->session);
+    kw_session_end_exchanges(fetches->session);
+    kw_session_free(fetches->session);
+  }
+  fetches->session = NULL;
   while ((fetch = kw_map_next(&fetches->all, &at)) != NULL) free_fetch(fetch);
   kw_map_drop(&fetches->all);
 }
@@ -146,11 +152,17 @@ const kw_exchange_hooks kw_fetch_hooks = {.on_answer = on_answer,
 
 /* {====== Requests ====== */
 
+bool kw_fetches_take_more(const kw_fetches *fetches) {
+  if (fetches->session != NULL) return kw_session_takes_more(fetches->session);
+  return fetches->http != NULL && kw_http_is_idle(fetches->http);
+}
+
 uint64_t kw_fetch_begin(kw_fetches *fetches, const kw_http_request *request) {
-  if (fetches->http == NULL || !kw_map_reserve(&fetches->all)) return 0;
+  if (!kw_fetches_take_more(fetches) || !kw_map_reserve(&fetches->all)) return 0;
   kw_fetch *fetch = new_fetch(fetches);
   if (fetch == NULL) return 0;
-  fetch->exchange = kw_http_request_begin(fetches->http, request, fetch);
+  fetch->exchange = fetches->session != NULL ? kw_session_exchange(fetches->session, request, fetch)
+                                             : kw_http_request_begin(fetches->http, request, fetch);
   if (fetch->exchange == NULL) {
     free_fetch(fetch);
     return 0;

@@ -18,6 +18,7 @@
 
 #include "base/link.h"
 #include "base/map.h"
+#include "h2/session.h"
 #include "http/connection.h"
 
 #define KW_FETCH_BYTES (256 * 1024) /* limit of the queued body; the last part may exceed it */
@@ -38,9 +39,10 @@ typedef struct kw_fetched {
   kw_blob *bytes;     /* owned by the caller; or NULL */
 } kw_fetched;
 
-/* The fetches of one connection. The owner sets `http` once it is connected; NULL before that. */
+/* The fetches of one connection. The owner sets `http` or `session` once it is connected; NULL before that. */
 typedef struct kw_fetches {
-  kw_http *http;
+  kw_http *http;       /* of HTTP/1.1 */
+  kw_session *session; /* of HTTP/2 */
   kw_http_options options;
   kw_map all; /* kw_fetch by number */
   uint64_t last;
@@ -72,6 +74,9 @@ kw_fetched kw_fetch_take(kw_fetches *fetches, uint64_t number);
 
 /* Abandons a fetch and frees it. Its connection ends, unless the fetch had ended. */
 void kw_fetch_drop(kw_fetches *fetches, uint64_t number);
+
+/* True if another request may begin. */
+bool kw_fetches_take_more(const kw_fetches *fetches);
 
 /* Removes the oldest fetch from the list of ready ones. Returns its number, or 0 if none is ready. */
 uint64_t kw_fetch_next_ready(kw_fetches *fetches);

@@ -62,12 +62,17 @@ describe("the HTTP client with #once #peer", function()
 
   it("node, over TLS, with certificates of both sides", function()
     local cert, key = certificates.paths "alice"
-    client = assert(http.client { timeout = 60, tls = { ca = path "ca.pem", cert = cert, key = key } })
     local url = start_node(path "server.pem", path "server.key", path "ca.pem")
-    keywatch.run(function()
-      use_node(url)
-      assert.equal("alice", assert(client:request(url .. "/who")).body)
-    end)
+    for version, protocol in pairs { ["1.1"] = "h1", ["2.0"] = false } do
+      client:close()
+      client = assert(http.client { timeout = 60, protocol = protocol or nil,
+        tls = { ca = path "ca.pem", cert = cert, key = key } })
+      keywatch.run(function()
+        use_node(url)
+        assert.equal("alice", assert(client:request(url .. "/who")).body)
+        assert.equal(version, assert(client:request(url .. "/version")).body)
+      end)
+    end
   end)
 
   it("Python's http.server", function()
@@ -96,9 +101,10 @@ describe("the HTTP client with #once #peer", function()
       http = [[
         gzip on; gzip_types text/plain; gzip_min_length 1;
         server {
-          listen 127.0.0.1:$secure ssl;
+          listen 127.0.0.1:$secure ssl http2;
           ssl_certificate $cert; ssl_certificate_key $key;
-          location = /hello { return 200 "hello over TLS"; }
+          location = /hello { return 200 "hello over TLS and $server_protocol"; }
+          location = /large { content_by_lua_block { for i = 1, 1000 do ngx.print(("x"):rep(10000)) end } }
         }
       ]],
       server = [[
@@ -118,9 +124,14 @@ describe("the HTTP client with #once #peer", function()
     end
     assert.matches("<1 connections>", tostring(client))
     client:close()
-    client = assert(http.client { tls = { ca = path "ca.pem" } })
-    for _ = 1, 3 do
-      assert.equal("hello over TLS", assert(client:request(("https://127.0.0.1:%d/hello"):format(secure))).body)
+    for _, protocol in ipairs { "h1", "h2" } do
+      client = assert(http.client { tls = { ca = path "ca.pem" }, protocol = protocol })
+      for _ = 1, 3 do
+        assert.equal("hello over TLS and HTTP/" .. (protocol == "h1" and "1.1" or "2.0"),
+          assert(client:request(("https://127.0.0.1:%d/hello"):format(secure))).body)
+        assert.equal(10000000, #assert(client:request(("https://127.0.0.1:%d/large"):format(secure))).body)
+      end
+      client:close()
     end
     assert.equal("unavailable", select(2, http.request(("https://127.0.0.1:%d/hello"):format(secure))).code)
     assert.equal(0, stage:quit())

@@ -30,6 +30,7 @@ function http.request(url, opts) end
 ---@field max_body? number maximum size of the body of an answer, in bytes; 64 MiB
 ---@field redirects? integer the most redirects that are followed; 0
 ---@field decompress? boolean whether to ask for gzip, and decompress, if the system has zlib; true
+---@field protocol? "h1"|"h2" HTTP/1.1 or HTTP/2; unless given, the server chooses with TLS, and without TLS it is "h1"
 ---@field headers? table<string, string|number|(string|number)[]|false> headers of every request
 ---@field tls? keywatch.ConnectTLSOptions|true
 
@@ -113,7 +114,7 @@ function Exchange:parts() end
 ---@nodiscard
 function Exchange:trailers() end
 
----Ends the exchange. If it is not complete, its connection is closed.
+---Ends the exchange. If it is not complete, its stream is reset, or its connection of HTTP/1.1 closed.
 function Exchange:close() end
 
 return http

@@ -39,7 +39,7 @@ local DEFAULTS = {
 local KINDS = {
   timeout = "positive", connect_timeout = "some seconds", stall = "positive", idle_timeout = "some seconds",
   max_connections = "count", max_per_host = "count", max_body = "0 or more", headers = "table",
-  redirects = "amount", decompress = "boolean",
+  redirects = "amount", decompress = "boolean", protocol = check.one_of("h1", "h2"),
   tls = { "a table or true", function(value) return type(value) == "table" or value == true end },
 }
 local REQUEST_KINDS = {
@@ -61,17 +61,18 @@ local function new(opts)
   own.headers = opts.headers or {}
   own.decompress = opts.decompress ~= false and core.inflater() ~= nil
   local shared, err
+  local protocols = opts.protocol or "any"
   if opts.tls then
-    shared, err = security.new({}, opts.tls == true and {} or opts.tls, "client", "h1")
+    shared, err = security.new({}, opts.tls == true and {} or opts.tls, "client", protocols)
     if not shared then return nil, err end
   end
   local plain = security.new {}
   local pool = pools.new {
     connect_timeout = own.connect_timeout, idle_timeout = own.idle_timeout,
-    max_connections = own.max_connections, max_per_host = own.max_per_host,
+    max_connections = own.max_connections, max_per_host = own.max_per_host, protocol = opts.protocol,
     get_security = function(endpoint)
       if not endpoint.address.is_tls then return plain end
-      if not shared then shared, err = security.new({}, {}, "request", "h1") end
+      if not shared then shared, err = security.new({}, {}, "request", protocols) end
       return shared, err
     end,
   }
@@ -218,6 +219,7 @@ local function attempt(self, request, body, limits, max_body)
   if answer then return answer end
   local may_repeat = exchange.is_repeatable and exchange.is_unanswered and failure.code == "unavailable"
     and IS_IDEMPOTENT[request.method] and (body == nil or type(body) == "string")
+  if may_repeat then exchange.connection.is_left = true end
   if not IS_IDEMPOTENT[request.method] then failure.maybe_done = true end
   return nil, failure, may_repeat
 end

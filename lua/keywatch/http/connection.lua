@@ -23,6 +23,8 @@ local function dial(endpoint, address, options, security)
     core = object,
     endpoint = endpoint,
     arrivals = {},      -- driver events by the id of the exchange: set when the core has news for it
+    count = 0,          -- of exchanges that have taken it
+    is_shared = false,  -- HTTP/2: carries many exchanges at once. Known once it is open
     was_used = false,   -- an exchange has ended
     is_left = false,    -- no more exchanges begin
     is_closed = false,
@@ -46,9 +48,12 @@ function connection_methods:progress()
   return (received or 0) - self.core:unsent()
 end
 
---- True if another exchange may begin.
-function connection_methods:is_idle()
-  return not self.is_closed and not self.is_left and self.core:is_idle()
+--- True if another exchange may take the connection.
+function connection_methods:takes_more()
+  if self.is_closed or self.is_left then return false end
+  local takes_more, most = self.core:is_idle()
+  self.is_shared = most ~= nil
+  return takes_more and self.count < (most or 1)
 end
 
 --- Closes the connection.

@@ -44,7 +44,7 @@ local function leave(self, is_complete)
   local connection = self.connection
   connection.arrivals[self.id] = nil
   if not is_complete then
-    connection.is_left = true
+    connection.is_left = connection.is_left or not connection.is_shared
     connection.core:drop(self.id)
   end
   self.pool:release(connection)
@@ -73,13 +73,14 @@ local function begin(pool, connection, request, limits)
     id = id,
     request = request,
     arrival = arrival,
+    began_at = connection:progress(),
     deadline = limits.deadline,
     stall = limits.stall,
     is_repeatable = connection.was_used, -- the server may have closed the connection before the request arrived
     sentinel = compat.sentinel(function()
       driver.forget { close = function()
         if not connection.arrivals[id] then return end
-        connection.arrivals[id], connection.is_left = nil, true
+        connection.arrivals[id], connection.is_left = nil, connection.is_left or not connection.is_shared
         connection.core:drop(id)
         pool:release(connection)
       end }
@@ -104,7 +105,7 @@ end
 -- {====== News ======
 
 local function on_closed(self, why, is_unanswered)
-  if why then
+  if why and not self.has_end then
     self.is_unanswered = is_unanswered
     local is_malformed = why:sub(1, #REFUSED) == REFUSED
     self.failure = self.pool.is_closed and errors.closed("client")
@@ -163,6 +164,7 @@ local function await(self, own, has_stall, stage)
     now = d.now()
     if limit and now < limit then return nil, core.new_error("timeout") end -- driver.expire has ended the wait
     if self.deadline and now >= self.deadline then
+      if self.connection:progress() == self.began_at then self.connection.is_left = true end -- it may be dead
       return nil, fail(self, "timeout", stage .. " took too long")
     elseif own and now >= own then
       return nil, core.new_error("timeout")
@@ -180,7 +182,7 @@ end
 local function await_room(self)
   while not self.is_over do
     if self.collected then collect(self) end
-    local has_room = self.is_over or self.connection.core:write(self.id, "")
+    local has_room = self.is_over or self.has_end or self.connection.core:write(self.id, "")
     if has_room or has_room == nil then return true end
     local ok, err = await(self, nil, true, "sending the body")
     if not ok then return nil, err end
@@ -192,7 +194,7 @@ end
 function exchange_methods:write(bytes)
   check.argument(type(bytes) == "string", 1, "write", "string", bytes)
   if self.is_finished then check.misuse("write: the request is complete") end
-  local has_room = not self.is_over and self.connection.core:write(self.id, bytes)
+  local has_room = not self.is_over and not self.has_end and self.connection.core:write(self.id, bytes)
   if has_room then return true end
   if has_room == false and not self.is_over then return await_room(self) end
   return nil, self.failure or new_error(self, "closed", "the exchange has ended before the request: answer says why")

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- pool: the connections of an HTTP client. Their number is bounded, in total and for each origin. An exchange takes an
--- idle connection or a new one, and releases it at its end. While there is none, exchanges wait in order of arrival.
+-- idle connection or a new one, and releases it at its end. Exchanges share connections of HTTP/2. While there is none,
+-- exchanges wait in order of arrival.
 --
 -- The driver polls the pool while it has a connection, or opens one. None of this work needs a task.
 
@@ -22,7 +23,8 @@ local function new(opts)
   return setmetatable({
     opts = opts,
     pid = core.pid(),
-    hosts = {},       -- by the key of the origin: { count = of connections, idle = a list, the newest last }
+    hosts = {},       -- by the key of the origin: { count = of connections, idle = a list, the newest last, shared = a
+                      -- list of connections of HTTP/2, has_h2 = the server speaks HTTP/2 }
     count = 0,        -- of all connections
     open = {},        -- as keys: connections
     dialing = {},     -- waiters whose connections are being opened
@@ -55,7 +57,7 @@ end
 local function add(self, key)
   local host = self.hosts[key]
   if not host then
-    host = { count = 0, idle = {} }
+    host = { count = 0, idle = {}, shared = {}, has_h2 = false }
     self.hosts[key] = host
   end
   host.count, self.count = host.count + 1, self.count + 1
@@ -74,6 +76,7 @@ local function drop(self, connection)
   local key = connection.endpoint.key
   self.open[connection] = nil
   remove(self.hosts[key].idle, connection)
+  remove(self.hosts[key].shared, connection)
   subtract(self, key)
   connection:close()
   for _, arrival in pairs(connection.arrivals) do arrival:set() end
@@ -90,10 +93,20 @@ local function drop_oldest(self)
   return oldest ~= nil
 end
 
---- True if a connection to an origin may be opened. May close an idle one to another origin.
+--- True if a connection to an origin is being opened.
+local function is_dialing(self, key)
+  for _, waiter in ipairs(self.dialing) do
+    if waiter.endpoint.key == key then return true end
+  end
+  return false
+end
+
+--- True if a connection to an origin may be opened. May close an idle one to another origin. If the server speaks
+-- HTTP/2, one is opened at a time.
 local function has_room(self, key)
   local host = self.hosts[key]
   if host and host.count >= self.opts.max_per_host then return false end
+  if host and host.has_h2 and is_dialing(self, key) then return false end
   return self.count < self.opts.max_connections or drop_oldest(self)
 end
 
@@ -101,14 +114,30 @@ end
 
 -- {====== Waiters ======
 
---- Takes the newest idle connection to an origin; returns nil if there is none. Drops connections that have ended.
+--- Takes a connection for an exchange. Returns it.
+local function take(connection)
+  connection.count, connection.idle_since = connection.count + 1, nil
+  return connection
+end
+
+--- Takes a shared connection to an origin, or the newest idle one; returns nil if there is none. Drops connections that
+-- have ended.
 local function take_idle(self, key)
   local host = self.hosts[key]
-  while host and host.idle[1] do
+  if not host then return nil end
+  for i = #host.shared, 1, -1 do
+    local connection = host.shared[i]
+    local _, is_over = connection:poll()
+    if connection:takes_more() then
+      remove(host.idle, connection)
+      return take(connection)
+    end
+    if is_over and connection.count == 0 then drop(self, connection) end
+  end
+  while host.idle[1] do
     local connection = table.remove(host.idle)
-    connection.idle_since = nil
     connection:poll()
-    if connection:is_idle() then return connection end
+    if connection:takes_more() then return take(connection) end
     drop(self, connection)
   end
 end
@@ -120,6 +149,7 @@ local function begin(self, waiter, now)
   waiter.attempt = attempts_of.new(endpoint, function(_, address)
     return connections.dial(endpoint, address, {
       connect_timeout = opts.connect_timeout, idle_timeout = opts.idle_timeout,
+      is_tls = endpoint.address.is_tls, has_h2 = opts.protocol == "h2",
     }, waiter.security)
   end, now + opts.connect_timeout)
   table.insert(self.dialing, waiter)
@@ -148,8 +178,14 @@ local function step(self, waiter, now)
   local found = attempt:step(now)
   if found == nil then return false, attempt:until_lookup(now) end
   if found then
+    local host = self.hosts[waiter.endpoint.key]
     self.open[found] = true
-    waiter.connection = found
+    found:takes_more() -- sets is_shared
+    waiter.connection = take(found)
+    if found.is_shared then
+      table.insert(host.shared, found)
+      host.has_h2 = true
+    end
   else
     subtract(self, waiter.endpoint.key)
     waiter.trouble = attempt.trouble or "the connection has ended"
@@ -239,11 +275,12 @@ end
 
 --- Takes back a connection, whose exchange has ended.
 function pool_methods:release(connection)
-  connection.was_used = true
-  if self.open[connection] and not self.is_closed and not self.is_drained and connection:is_idle() then
+  connection.was_used, connection.count = true, connection.count - 1
+  local is_open = self.open[connection] and not self.is_closed
+  if connection.count == 0 and is_open and not self.is_drained and connection:takes_more() then
     connection.idle_since = driver.get().now()
     table.insert(self.hosts[connection.endpoint.key].idle, connection)
-  else
+  elseif connection.count == 0 then
     drop(self, connection)
   end
   serve_waiting(self)
@@ -262,7 +299,13 @@ function pool_methods:poll()
   local wait, over = step_all(self, now), {}
   for connection in pairs(self.open) do
     local _, is_over = connection:poll()
-    if is_over and connection.idle_since then over[#over + 1] = connection end
+    local idle_since = connection.idle_since
+    local left = connection.is_shared and idle_since and idle_since + self.opts.idle_timeout - now
+    if idle_since and (is_over or left and left <= 0) then
+      over[#over + 1] = connection
+    elseif left then
+      wait = sooner(wait, left) -- the core closes idle connections of HTTP/1.1
+    end
   end
   for _, connection in ipairs(over) do drop(self, connection) end
   serve_waiting(self)

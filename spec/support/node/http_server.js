@@ -20,14 +20,21 @@ const routes = {
   },
   '/early': (req, res) => { res.writeEarlyHints({ link: '</a>; rel=preload' }); res.end('late') },
   '/moved': (req, res) => { res.writeHead(302, { location: '/hello' }); res.end() },
-  '/drop': (req, res) => { res.write('begun'); setTimeout(() => req.socket.destroy(), 10) },
-  '/close': (req, res) => { res.writeHead(200, { connection: 'close' }); res.end('last') },
+  '/drop': (req, res) => {
+    res.write('begun')
+    setTimeout(() => req.stream ? req.stream.session.destroy() : req.socket.destroy(), 10)
+  },
+  '/close': (req, res) => {
+    if (!req.stream) res.setHeader('connection', 'close')
+    res.end('last')
+  },
   '/who': (req, res) => res.end(req.socket.getPeerCertificate ? req.socket.getPeerCertificate().subject?.CN : 'plain'),
-  '/h2': (req, res) => res.end(req.httpVersion)
+  '/version': (req, res) => res.end(req.httpVersion)
 }
 const answer = (req, res) => (routes[req.url] || ((_, r) => { r.statusCode = 404; r.end('missing') }))(req, res)
 const options = cert && { cert: fs.readFileSync(cert), key: fs.readFileSync(key) }
 if (ca) Object.assign(options, { ca: fs.readFileSync(ca), requestCert: true })
-const server = cert ? require('https').createServer(options, answer) : require('http').createServer(answer)
+const h2 = { allowHTTP1: true, ...options }
+const server = cert ? require('http2').createSecureServer(h2, answer) : require('http').createServer(answer)
 server.keepAliveTimeout = 100
 server.listen(0, '127.0.0.1', () => console.log(`port ${server.address().port} `))
