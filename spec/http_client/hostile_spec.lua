@@ -161,6 +161,20 @@ describe("the HTTP client and a server that", function()
     end)
   end)
 
+  it("reads nothing, and sends without an end while it is sent a body", function()
+    with(function(peer)
+      peer.is_deaf = true
+      peer:say(HEAD .. "\r\n")
+      peer.refill = function() return ("y"):rep(64 * KIB) end
+    end, function(client, url, peers)
+      for _, body in ipairs { ("x"):rep(4 * MIB), function() return ("x"):rep(64 * KIB) end } do
+        local _, err = client:request(url, { body = body, max_body = MIB })
+        assert.equal("answer_too_large", err.code)
+        assert.is_true(peers[#peers].n_sent < 4 * MIB, peers[#peers].n_sent)
+      end
+    end)
+  end)
+
   it("sends much while it is sent much", function()
     with(function(peer)
       peer:say(HEAD .. "content-length: " .. 8 * MIB .. "\r\n\r\n")

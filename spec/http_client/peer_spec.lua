@@ -103,7 +103,7 @@ describe("the HTTP client with #once #peer", function()
         server {
           listen 127.0.0.1:$secure ssl http2;
           ssl_certificate $cert; ssl_certificate_key $key;
-          location = /hello { return 200 "hello over TLS and $server_protocol"; }
+          location = /hello { content_by_lua_block { ngx.print("hello over TLS and ", ngx.var.server_protocol) } }
           location = /large { content_by_lua_block { for i = 1, 1000 do ngx.print(("x"):rep(10000)) end } }
         }
       ]],

@@ -170,11 +170,11 @@ local function limits_of(self, opts)
 end
 
 --- Sends the body of an exchange, and ends the request. Sends no more of the body once the exchange has ended.
-local function send_body(exchange, body)
+local function send_body(exchange, body, max_body)
+  exchange.collected, exchange.room = {}, max_body
   if type(body) == "string" then
     if body ~= "" then exchange:write(body) end
   elseif body then
-    exchange.collected = {}
     for part in body do
       if type(part) ~= "string" then check.misuse("request: the body's function must return strings") end
       if exchange.is_over or not exchange:write(part) then break end
@@ -205,7 +205,7 @@ local function read_answer(exchange, max_body)
 end
 
 local function perform(exchange, body, max_body)
-  send_body(exchange, body)
+  send_body(exchange, body, max_body)
   return read_answer(exchange, max_body)
 end
 

@@ -99,6 +99,7 @@ local function begin(pool, connection, request, limits)
     packed_at = 1,       -- the index of the next of them
     is_unpacked = true,  -- the compressed data is complete
     collected = nil,     -- parts of the body that were taken while the exchange was writing; nil: none are taken then
+    room = 0,            -- for more bytes in `collected`; less than 0: enough was taken
   }, exchange_mt)
 end
 
@@ -145,8 +146,11 @@ local function collect(self)
   local kind, bytes
   repeat
     kind, bytes = take(self)
-    if kind == "body" then table.insert(self.collected, bytes) end
-  until not kind
+    if kind == "body" then
+      table.insert(self.collected, bytes)
+      self.room = self.room - #bytes
+    end
+  until not kind or self.room < 0
 end
 
 local function wait_for(self, seconds)
@@ -182,7 +186,7 @@ end
 local function await_room(self)
   while not self.is_over do
     if self.collected then collect(self) end
-    local has_room = self.is_over or self.has_end or self.connection.core:write(self.id, "")
+    local has_room = self.is_over or self.has_end or self.room < 0 or self.connection.core:write(self.id, "")
     if has_room or has_room == nil then return true end
     local ok, err = await(self, nil, true, "sending the body")
     if not ok then return nil, err end
@@ -194,7 +198,7 @@ end
 function exchange_methods:write(bytes)
   check.argument(type(bytes) == "string", 1, "write", "string", bytes)
   if self.is_finished then check.misuse("write: the request is complete") end
-  local has_room = not self.is_over and not self.has_end and self.connection.core:write(self.id, bytes)
+  local has_room = not self.is_over and not self.has_end and self.room >= 0 and self.connection.core:write(self.id, bytes)
   if has_room then return true end
   if has_room == false and not self.is_over then return await_room(self) end
   return nil, self.failure or new_error(self, "closed", "the exchange has ended before the request: answer says why")
