@@ -6,7 +6,6 @@ local keywatch = require "keywatch"
 
 local certificates = require "spec.support.certificates"
 local code = require("spec.support.answer").code
-local process = require "spec.support.process"
 
 local MIB = 1024 * 1024
 local opened = {} -- by the test
@@ -20,6 +19,14 @@ local function path(name) return certificates.directory() .. "/" .. name end
 
 --- Calls fn in a task, and returns its results.
 local function run(fn) return keywatch.run(fn) end
+
+--- Turns the loop until a condition holds, for at most 30 seconds.
+local function turn_until(holds)
+  keywatch.run(function()
+    local deadline = keywatch.now() + 30
+    while not holds() and keywatch.now() < deadline do keywatch.sleep(0.01) end
+  end)
+end
 
 describe("a client of HTTP", function()
   local server, url, client
@@ -174,7 +181,7 @@ describe("a client of HTTP", function()
       client = keep(http.client { idle_timeout = 0.05 })
       assert(client:request(url .. "/hello/you"))
       assert.matches("<1 connections>", tostring(client))
-      process.turn_until(function() return tostring(client):find "<0 connections>" end)
+      turn_until(function() return tostring(client):find "<0 connections>" end)
       assert.matches("<0 connections>", tostring(client))
     end)
   end)
@@ -226,7 +233,7 @@ describe("a client of HTTP", function()
         keywatch.sleep(0.05)
         assert.matches("<0 connections>", tostring(client))
       end)
-      process.turn_until(function() return ended end)
+      turn_until(function() return ended end)
       assert.equal("cancelled", ended)
     end)
 
@@ -263,11 +270,10 @@ describe("a client of HTTP", function()
     run(function()
       assert(client:open(url .. "/long")):answer()
       assert(http.client {}:open(url .. "/long")):answer()
-      process.turn_until(function()
-        collectgarbage()
-        keywatch.sleep(0.01)
-        return ended == 2
-      end)
+    end)
+    turn_until(function()
+      collectgarbage()
+      return ended == 2
     end)
     assert.equal(2, ended)
     assert.matches("<0 connections>", tostring(client))

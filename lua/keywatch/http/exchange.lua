@@ -198,9 +198,11 @@ end
 function exchange_methods:write(bytes)
   check.argument(type(bytes) == "string", 1, "write", "string", bytes)
   if self.is_finished then check.misuse("write: the request is complete") end
-  local has_room = not self.is_over and not self.has_end and self.room >= 0 and self.connection.core:write(self.id, bytes)
-  if has_room then return true end
-  if has_room == false and not self.is_over then return await_room(self) end
+  if not self.is_over and not self.has_end and self.room >= 0 then
+    local has_room = self.connection.core:write(self.id, bytes)
+    if has_room then return true end
+    if has_room == false then return await_room(self) end
+  end
   return nil, self.failure or new_error(self, "closed", "the exchange has ended before the request: answer says why")
 end
 
