@@ -7,7 +7,7 @@
 #include "base/mem.h"
 
 #define MAX_EXCHANGES 100 /* of a client, at once */
-#define MAX_FRAMES 1000 /* frames that nghttp2 may queue; beyond that a server stops reading */
+#define MAX_FRAMES 1000   /* frames that nghttp2 may queue; beyond that a server stops reading */
 
 kw_session_options kw_session_defaults(void) {
   kw_session_options options = {.max_streams = 65536,
@@ -199,8 +199,8 @@ bool kw_session_is_ready(const kw_session *session) {
 }
 
 size_t kw_session_most(const kw_session *session) {
-  uint32_t most = nghttp2_session_get_remote_settings(session->h2,
-                                                      NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+  uint32_t most =
+      nghttp2_session_get_remote_settings(session->h2, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
   return kw_min_size(most, MAX_EXCHANGES);
 }
 

@@ -108,7 +108,7 @@ end
 local function on_closed(self, why, is_unanswered)
   if why and not self.has_end then
     self.is_unanswered = is_unanswered
-    local is_malformed = why:sub(1, #REFUSED) == REFUSED
+    local is_malformed = why:sub(1, #REFUSED) == REFUSED or why:find("malformed", 1, true) ~= nil
     self.failure = self.pool.is_closed and errors.closed("client")
       or new_error(self, is_malformed and "malformed" or "unavailable", why)
   end
