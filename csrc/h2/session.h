@@ -14,9 +14,11 @@
  *   streams                max_streams: REFUSED_STREAM
  *   RST_STREAM frames      by rate: nghttp2 ends the connection with INTERNAL_ERROR
  *   PING frames            by rate: the connection ends with ENHANCE_YOUR_CALM
- *   SETTINGS frames        by rate times streams, of a session and of all sessions together: the same; unacknowledged
- *                          ones: nghttp2 ends the connection
- *   colliding streams      by their share of all streams: the connection ends with ENHANCE_YOUR_CALM
+ *   SETTINGS frames        by the rate of one session, and that of all sessions together; a frame counts once for
+ *                          itself and once for each stream: the connection ends with ENHANCE_YOUR_CALM. If too many
+ *                          acknowledgements of ours wait, nghttp2 ends the connection
+ *   colliding streams      streams whose numbers collide in nghttp2's hash table (h2/flood.c), by their share of all
+ *                          streams: the connection ends with ENHANCE_YOUR_CALM
  *   CONTINUATION frames    for each header block: nghttp2 ends the connection
  *   frames for the socket  max_framed bytes
  *   answers                max_queued bytes that the streams' windows allow, but the socket does not take: unary

@@ -21,9 +21,9 @@ kw_long_read *kw_long_read_new(kw_store *store, const kw_op *op, size_t limit,
                                kw_on_record on_record, void *ctx, kw_arena *arena, kw_reply *reply);
 
 /* Continues until the reply is complete, or the work is used up. Returns KW_OK, KW_UNFINISHED, an error of
- * kw_store_apply, or the error of a commit group that has failed since the read began; KW_STALE if the revision was
- * compacted or undone between two steps: then the caller can begin a new read. After an error or KW_STALE the read can
- * only be freed. */
+ * kw_store_apply, or the error of a commit group that has failed since the read began; KW_STALE if, between two steps,
+ * the revision was compacted or undone, or a replica got another history: then the caller can begin a new read. After
+ * an error or KW_STALE the read can only be freed. */
 int kw_long_read_step(kw_store *store, kw_long_read *read, kw_work *work);
 
 /* Returns a ticket for all writes that the read has seen. */

@@ -34,11 +34,12 @@ typedef struct kw_tls_spare {
 #define KW_TLS_SPARE                                                                               \
   (KW_TLS_OUTPUT + 20480) /* limit of pending bytes after a write: KW_TLS_OUTPUT and one record */
 
-/* Gives the spare block to a buffer without a block. If there is no spare block, and `is_large`, makes one. Without a
- * block, or if memory is short, the buffer grows like any other. */
+/* Gives the spare block to a buffer, unless the buffer has a block. If there is no spare block, makes a new block of
+ * that size if `is_large`: much is about to be added. A buffer that gets no block here grows from a small one. */
 void kw_tls_buffer_borrow(kw_tls_buffer *buffer, kw_tls_spare *spare, bool is_large);
 
-/* Like kw_tls_buffer_skip, but a block of KW_TLS_SPARE bytes becomes the spare block, unless there is one. */
+/* Like kw_tls_buffer_skip, but if no bytes are left, a block of KW_TLS_SPARE bytes is not freed: it becomes the spare
+ * block, unless there is one. */
 void kw_tls_buffer_skip_or_return(kw_tls_buffer *buffer, size_t n, kw_tls_spare *spare);
 
 static inline const uint8_t *kw_tls_buffer_bytes(const kw_tls_buffer *buffer) {

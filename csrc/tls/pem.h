@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * pem: certificates, keys and revocation lists in PEM: the text itself, or a file with the text.
+ * pem: certificates, keys and revocation lists in PEM: the text itself, or a file with the text. A file may
+ * also have a revocation list in DER.
  *
  * A kw_tls_pem stores device, inode, size and times of the file when it was last read: one stat shows whether the file
  * was written or replaced. If so, the digest shows whether its content has changed.
@@ -39,7 +40,7 @@ bool kw_tls_pem_init(kw_tls_pem *pem, const char *option, kw_slice given);
 void kw_tls_pem_drop(kw_tls_pem *pem);
 
 /* True if the content of the file has changed since it was last read, if the file has become readable, or if it cannot
- * be read for a new reason. */
+ * be read for a new reason. Reads a file that may have changed, so the next call does not report the same change. */
 bool kw_tls_pem_has_changed(kw_tls_pem *pem);
 
 /* Each of these reads the text or file, which must be given, and returns its content; or NULL with *failure set. The

@@ -3,8 +3,8 @@
  * loop_client: a client of the engine that is attached to a loop, with the connection that it dialed.
  *
  * The loop uses the engine's kw_client as long as it is attached: the caller of kw_loop_client_open keeps the client
- * alive until `owner` is NULL. That happens when the connection ends, for whatever reason: the client is notified,
- * and the loop's turn ends. A socket that lingers after that belongs to the loop.
+ * alive until *owner is NULL. That happens when the connection ends, for whatever reason: the client is notified, and
+ * the loop's turn ends. A socket that lingers after that belongs to the loop.
  */
 #ifndef KW_UV_LOOP_CLIENT_H
 #define KW_UV_LOOP_CLIENT_H
@@ -19,7 +19,7 @@ typedef struct kw_loop_client {
   const kw_engine *engine;
   kw_client *client;
   kw_address address;
-  struct kw_loop_client **owner; /* pointer that is set to NULL at the end */
+  struct kw_loop_client **owner; /* *owner is set to NULL at the end */
   kw_link link;                  /* in loop->clients */
   kw_connection *connection;
 } kw_loop_client;

@@ -23,8 +23,8 @@ typedef struct kw_hub_options {
   size_t walk_bytes;     /* limit of one range's bytes in a step; the last revision may exceed it */
   size_t long_bytes;     /* a revision with more bytes for one range is delivered as a long batch */
   size_t walk_watchers;  /* limit of watchers that a step looks at */
-  int64_t
-      walk_visits; /* limit of the work of a step, and of that within a revision: store/work.h */
+  /* Limit of visits (store/work.h) within one revision; a step that has made as many begins no other revision. */
+  int64_t walk_visits;
   int64_t progress_ms; /* period of progress, for watchers that want it and got no events */
   uint64_t hash_seed;  /* secret seed of the hashes of watch groups and outlets */
 } kw_hub_options;
@@ -77,10 +77,10 @@ void kw_outlet_abandon(kw_outlet *outlet, kw_account *account);
 /* Abandoned outlets no longer credit `account`. */
 void kw_hub_forget_account(kw_hub *hub, const kw_account *account);
 
-/* Adds a watcher to an open outlet of this hub. The watcher gets events after the store's present revision, or
- * from the start revision on. The range is copied. *watcher belongs to the hub, and is valid until it is cancelled or
- * its outlet is closed, also after it has failed. A start in the past drops progress of the whole outlet that is
- * queued: it would not be true of this watcher. A start whose history is gone is no error here: the watcher fails with
+/* Adds a watcher to an open outlet of this hub. The watcher gets events after the store's present revision, or from the
+ * start revision on. The range is copied. *watcher belongs to the hub, and is valid until it is cancelled or its outlet
+ * is closed, also after it has failed. If the start is in the past, the queued progress of the whole outlet is dropped:
+ * it would not be true of this watcher. A start whose history is gone is no error here: the watcher fails with
  * KW_ITEM_COMPACTED. Returns KW_OK, KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative
  * start, KW_ERR_TOO_MANY_REQUESTS if the outlet's account gets no more memory, or KW_ERR_NO_MEMORY. */
 int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_watcher **watcher);
