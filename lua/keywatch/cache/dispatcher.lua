@@ -13,8 +13,8 @@
 --
 -- No entry is added while changes are being distributed.
 --
--- Nothing waits here. An object watch without items calls pump; and while an object watch waits, the event of the
--- underlying watch calls pump, inside of the driver's poll.
+-- Nothing waits here, except a codec that waits in the task of a reader. An object watch without items calls pump; and
+-- while an object watch waits, the event of the underlying watch calls pump, inside of the driver's poll.
 
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
@@ -98,8 +98,9 @@ end
 
 -- {====== Members ======
 
--- The members of a dispatcher: all entries, and the index that finds them: for each name of a label or field lists of
--- entries by text. A removed entry stays in the lists, and is skipped, until most of the entries are removed ones.
+-- The members of a dispatcher: the list of all entries, and an index for each name of a label or field. An index has
+-- lists of entries, by the text of the value that they ask for. A removed entry stays in the lists, and is skipped,
+-- until most of the entries are removed ones.
 
 --- Returns members without entries.
 local function new_members()

@@ -27,7 +27,8 @@ local function get_poller()
   local own = pollers[d]
   if own then return own end
   own = setmetatable({
-    -- By watch: { number =, after = slow_after, since = when the reader last took an event, buffer, at = where it was }
+    -- By watch: its guard. `number` is the order of the guards, `after` the option slow_after. `buffer` and `at` are
+    -- the reader's position at the last check. `since` is the time of the last check at which the watch was not slow.
     guarded = setmetatable({}, { __mode = "k" }),
     look_at = math.huge, -- the time of the next check
     is_attached = false,

@@ -86,7 +86,8 @@ local function leave(self, item, lane)
 end
 
 --- Adds an item to a lane, since a time; or remembers it, if it is TAKEN. An item that is QUEUED moves to the lane if
--- that has a higher priority. A closed queue takes only what it owes to a worker. Returns false if it is closed.
+-- that has a higher priority. A closed queue refuses the item, unless `is_owed`: the item was TAKEN, and must be handed
+-- out again. Returns false if the item is refused.
 local function enqueue(self, item, lane, at, is_owed)
   if self.is_closed and not is_owed then return false end
   local queued, priority = self.queued, lane.priority
@@ -204,7 +205,8 @@ local function add_now(self, item, priority)
   return enqueue(self, item, lane_of(self, priority), self.now())
 end
 
---- Adds an item that is due after some seconds, unless it is there or due before. Returns false if the queue is closed.
+--- Adds an item that is due after some seconds. An item that is QUEUED, or TAKEN and added since, is not DELAYED; of
+-- two times the earlier one counts. Returns false if the queue is closed.
 local function add_later(self, item, priority, seconds)
   if self.queued[item] or self.again[item] then return add_now(self, item, priority) end
   local heap = self.timers

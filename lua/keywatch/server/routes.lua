@@ -7,7 +7,7 @@
 --
 -- A node of the tree has the nodes of the next segment: `literal` by text, and `parameter`; and the routes of patterns
 -- that end there: `routes`, and `rest` for those that end with {name...}. Routes are by method: { handler =, names =
--- those of the parameters, in order }.
+-- the names of the parameters in order, is_quick = see `add` }.
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -96,7 +96,7 @@ local function allowed(routes)
 end
 
 --- Finds the handler of a request. Returns the handler and the parameters by name; nil and the allowed methods if the
--- path has only handlers for other methods; or nil.
+-- pattern that fits best has only handlers for other methods; or nil if no pattern fits.
 local function find(root, method, path)
   local values, params = {}, {}
   local routes = root.paths[path] or match(root, split(path), 1, values)

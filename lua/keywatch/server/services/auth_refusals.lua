@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- auth_refusals: the refusals of the Auth service, with etcd's statuses and texts.
+--- auth_refusals: the refusals of the Auth service, with etcd's statuses and texts. Texts that begin with
+-- "keywatch:" are those of refusals that etcd does not have.
 
 local refusal = require "keywatch.server.services.refusal"
 
