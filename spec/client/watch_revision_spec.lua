@@ -27,7 +27,7 @@ describe("the revision of a client's watch #plain", function() -- there is no TL
     end
   end)
 
-  it("is synced beside a watch that begins in the future, though its own was compacted", function()
+  it("reaches that of the store in sync after it was compacted, beside a watch that begins in the future", function()
     local w, future = client:watch("quiet"), client:watch("a", { start_revision = 100 })
     for i = 1, 3 do client:put("a", tostring(i)) end
     client:compact(7)
@@ -37,7 +37,7 @@ describe("the revision of a client's watch #plain", function() -- there is no TL
     assert.equal(8, w:next(PATIENCE).mod_revision)
   end)
 
-  it("is synced beside a watch that begins with the next revision, though its own was compacted", function()
+  it("reaches that of the store in sync after it was compacted, beside a watch from the next revision on", function()
     local w = client:watch("quiet")
     for i = 1, 3 do client:put("a", tostring(i)) end
     local ahead = client:watch("a", { start_revision = 8 })
@@ -49,7 +49,7 @@ describe("the revision of a client's watch #plain", function() -- there is no TL
     assert.equal(9, w:next(PATIENCE).mod_revision)
   end)
 
-  it("of a watch that begins in the future is as the watch says", function()
+  it("may be in the future: earlier events are not delivered", function()
     local w = client:watch("a", { start_revision = 6 })
     for i = 4, 6 do client:put("a", tostring(i)) end
     assert.equal(6, w:next(PATIENCE).mod_revision)

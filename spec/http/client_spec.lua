@@ -123,18 +123,18 @@ describe("an answer to an HTTP/1.1 client", function()
   end
 
   for what, case in pairs {
-    ["until the end of the connection"] = { head("HTTP/1.1 200 OK") .. "hi",
+    ["has a body without a length"] = { head("HTTP/1.1 200 OK") .. "hi",
       { "200 length -1", "body hi", "end", "close" }, true },
-    ["of HTTP/1.0"] = { head("HTTP/1.0 200 OK", "Content-Length: 2") .. "hi", EVENTS },
-    ["that closes the connection"] = {
+    ["is of HTTP/1.0"] = { head("HTTP/1.0 200 OK", "Content-Length: 2") .. "hi", EVENTS },
+    ["has the field Connection: close"] = {
       head("HTTP/1.1 200 OK", "Connection: close", "Content-Length: 2") .. "hi", EVENTS },
-    ["with bytes after it"] = { ANSWER .. "x", EVENTS, false, "the server sent bytes that answer no request" },
-    ["with another answer after it"] = { ANSWER .. ANSWER, EVENTS, false,
+    ["is followed by other bytes"] = { ANSWER .. "x", EVENTS, false, "the server sent bytes that answer no request" },
+    ["is followed by another answer"] = { ANSWER .. ANSWER, EVENTS, false,
       "the server sent bytes that answer no request" },
-    ["with a body after status 204"] = { head("HTTP/1.1 204 No Content", "Content-Length: 2") .. "hi",
+    ["has a body after status 204"] = { head("HTTP/1.1 204 No Content", "Content-Length: 2") .. "hi",
       { "204 length 0\nContent-Length: 2", "end", "close" }, false, "the server sent bytes that answer no request" },
   } do
-    it("ends the connection " .. what .. ", wherever it is split", function()
+    it("ends the connection if it " .. what .. ", wherever it is split", function()
       for i = 0, #case[1] - 1 do
         local result = take(case[1], { i })
         assert.same(case[2], result.events)
@@ -180,7 +180,7 @@ describe("an answer to an HTTP/1.1 client", function()
     client.raw:free()
   end)
 
-  it("that is complete before the request ends the connection", function()
+  it("ends the connection if it is complete before the request is", function()
     local client = http1.client()
     client.raw:request { method = "PUT", length = 5 }
     client:feed(ANSWER)

@@ -82,9 +82,10 @@ describe("a database whose file grows #slow", function()
 end)
 
 describe("a full disk #slow", function()
-  -- Its error, and bytes beside whole pages, so that the last page is written by a part.
-  for what, case in pairs { ["a disk"] = { 28, 0, 4000 }, ["a quota"] = { 122, 100 }, ["a file"] = { 27, 0 } } do
-    it("may be " .. what .. " that only deletes fit into: reads work, and compaction frees space", function()
+  -- By what is full: the errno of a write without space, and numbers of bytes by which the space exceeds 12 MiB. If
+  -- they are not whole pages, the last page can only be written in part.
+  for what, case in pairs { ["the disk"] = { 28, 0, 4000 }, ["the quota"] = { 122, 100 }, ["the file"] = { 27, 0 } } do
+    it("serves reads, and compaction frees space, if only deletes fit into " .. what, function()
       for i = 2, #case do
         expect_done(disk:start("exhaust", ("room %d %d"):format(12 * 1024 * 1024 + case[i], case[1])))
         disk:renew()
@@ -106,7 +107,7 @@ describe("a full disk #slow", function()
 
   it("is refused for a new store, with the reason", function() expect_done(disk:start("make")) end)
 
-  it("may be a small file system that only deletes fit into: reads work, and compaction frees space", function()
+  it("serves reads, and compaction frees space, if only deletes fit into a small file system", function()
     expect_done(disk:start_small(12 * 1024 * 1024, "exhaust", ""))
   end)
 end)
