@@ -24,6 +24,16 @@ static void note_protocol(kw_session *session, kw_slice first) {
   }
 }
 
+/* Answers in HTTP/1.1, the likeliest of the other protocols: a client of TLS then reports that the port is plain. */
+static void answer(kw_session *session) {
+  static const char text[] = "HTTP/1.1 400 Bad Request\r\n"
+                             "content-type: text/plain\r\n"
+                             "content-length: 48\r\n"
+                             "connection: close\r\n\r\n"
+                             "keywatch speaks HTTP/1.1 and HTTP/2 on this port";
+  kw_chain_add(&session->out, kw_slice_of(text, sizeof text - 1));
+}
+
 void kw_preface_refuse(kw_session *session, size_t n_before, kw_slice bytes) {
   uint8_t first[LOOKED_AT];
   size_t n = kw_min_size(n_before, LOOKED_AT), more = kw_min_size(bytes.len, LOOKED_AT - n);
@@ -31,4 +41,5 @@ void kw_preface_refuse(kw_session *session, size_t n_before, kw_slice bytes) {
   memcpy(first + n, bytes.data, more);
   session->is_foreign = true;
   note_protocol(session, kw_slice_of(first, n + more));
+  if (session->out.len == 0) answer(session);
 }
