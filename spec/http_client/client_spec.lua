@@ -273,7 +273,7 @@ describe("a client of HTTP", function()
     end)
     turn_until(function()
       collectgarbage()
-      return ended == 2
+      return ended == 2 and tostring(client):find "<0 connections>"
     end)
     assert.equal(2, ended)
     assert.matches("<0 connections>", tostring(client))
