@@ -111,6 +111,7 @@ build = {
     ["keywatch.controller.convention"] = "lua/keywatch/controller/convention.lua",
     ["keywatch.controller.elector"] = "lua/keywatch/controller/elector.lua",
     ["keywatch.controller.health"] = "lua/keywatch/controller/health.lua",
+    ["keywatch.controller.histogram"] = "lua/keywatch/controller/histogram.lua",
     ["keywatch.controller.limiter"] = "lua/keywatch/controller/limiter.lua",
     ["keywatch.controller.manager"] = "lua/keywatch/controller/manager.lua",
     ["keywatch.controller.metrics"] = "lua/keywatch/controller/metrics.lua",

@@ -112,7 +112,7 @@ describe("a server with the flag #once", function()
     watch()
     for n = 1, PINGS do
       ping()
-      client:await(function() return client.counts[raw.PING] >= n end, "the answer") -- etcd also sends PINGs
+      client:await(function() return (client.counts[raw.PING] or 0) >= n end, "the answer") -- etcd also sends PINGs
     end
     assert.is_nil(client.goaway)
   end)

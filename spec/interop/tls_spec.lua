@@ -190,8 +190,9 @@ if not server.is_etcd then -- 3.4 has no flags for versions
         local done = process.run({ (table.unpack or unpack)(argv) }, "", ...)
         return done:stdout() .. done:stderr()
       end
+      argv[7], argv[8] = "-alpn", "h3"
       assert.matches("alert number 120", s_client())
-      argv[7], argv[8] = "-alpn", "h2"
+      argv[8] = "h2"
       assert.matches("ALPN protocol: h2", s_client())
       local client = process.start { (table.unpack or unpack)(argv) }
       client:expect("Extended master secret")

@@ -232,7 +232,8 @@ function judge.judge_end_of_lease(self, truth, epoch, revision, events)
   end
   local list = truth.leases[tostring(lease)]
   if not list or #truth.epochs > 1 then return end
-  local sure, time = sure_until(list, epoch.times[revision]), epoch.times[revision]
+  local time = epoch.times[revision]
+  local sure = sure_until(list, time - self.LAG)
   if time < sure - MILLISECOND then
     self:object(nil, "lease %s ends at %d, %.3f, and was granted or renewed until %.3f", tostring(lease), revision,
       time, sure)

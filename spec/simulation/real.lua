@@ -19,9 +19,10 @@ local SILENCE = 1  -- seconds after the faults, in which everything must recover
 local PATIENCE = 2 -- seconds without an event, after which a watch is complete
 local PAUSE = 0.1  -- seconds before an actor repeats its steps
 local SHOWN = 5    -- objections
+local LAG = 1      -- seconds until the log has a revision, at most
 local SLACK = 30   -- seconds that a lease may expire late: its time starts over when the server is restarted
 
-local methods = setmetatable({ SLACK = SLACK, PATIENCE = PATIENCE }, { __index = simulation.methods })
+local methods = setmetatable({ LAG = LAG, SLACK = SLACK, PATIENCE = PATIENCE }, { __index = simulation.methods })
 
 function methods:open()
   self.hold = keywatch.now()

@@ -532,6 +532,7 @@ function methods:judge()
   self:each_actor("judge")
 end
 
+methods.LAG = 0   -- seconds until the log has a revision, at most
 methods.SLACK = 5 -- seconds that a lease may expire late
 methods.PATIENCE = 5 -- seconds without an event, after which a watch is complete
 
