@@ -199,12 +199,12 @@ local function may_have_ended(list, renewal, time)
   return false
 end
 
---- Returns the time until which a lease must live, as known before `time`; 0 if that is not known. An answer at that
--- very time may be later than what happened then.
-local function sure_until(list, time)
+--- Returns the time until which a lease must live, if it ended at `time`; 0 if that is not known. What was answered at
+-- that very time, or in the last `lag` seconds, may be later than the end.
+local function sure_until(list, time, lag)
   local sure = 0
   for _, one in ipairs(list) do
-    if one.what ~= "end" and one.outcome == "ok" and one.ended < time then
+    if one.what ~= "end" and one.outcome == "ok" and one.ended < time - lag then
       if one.what == "grant" then sure = 0 end
       if not may_have_ended(list, one, time) then sure = math.max(sure, one.began + one.ttl) end
     end
@@ -233,7 +233,7 @@ function judge.judge_end_of_lease(self, truth, epoch, revision, events)
   local list = truth.leases[tostring(lease)]
   if not list or #truth.epochs > 1 then return end
   local time = epoch.times[revision]
-  local sure = sure_until(list, time - self.LAG)
+  local sure = sure_until(list, time, self.LAG)
   if time < sure - MILLISECOND then
     self:object(nil, "lease %s ends at %d, %.3f, and was granted or renewed until %.3f", tostring(lease), revision,
       time, sure)
