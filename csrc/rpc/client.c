@@ -92,7 +92,8 @@ static void step_either(kw_client *client, int64_t now) {
 
 /* Notifies the driver that there may be bytes to write, or another deadline. */
 static void update(kw_client *client) {
-  kw_driver_update(&client->driver, kw_client_deadline(client));
+  if (kw_driver_is_set(&client->driver))
+    kw_driver_update(&client->driver, kw_client_deadline(client));
 }
 
 kw_fetches *kw_client_fetches(kw_client *client) {

@@ -23,6 +23,11 @@ static inline void kw_driver_init(kw_driver *driver, const kw_peer_hooks *hooks)
   if (hooks != NULL) driver->hooks = *hooks;
 }
 
+/* False if Lua moves the bytes, and needs no notice. */
+static inline bool kw_driver_is_set(const kw_driver *driver) {
+  return driver->hooks.on_dirty != NULL;
+}
+
 /* Notifies the driver that pending bytes or the connection's state may have changed. */
 static inline void kw_driver_touch(const kw_driver *driver) {
   if (driver->hooks.on_dirty != NULL) driver->hooks.on_dirty(driver->hooks.ctx);

@@ -14,7 +14,8 @@ enum { HEADER = 1, HEADER_REVISION = 3, HEADER_RAFT_TERM = 4 };
 void kw_server_touch(kw_stream *stream) {
   kw_peer *peer = kw_peer_of(stream);
   if (peer->server->takes_notes) kw_notes_answered(peer, stream);
-  kw_driver_update(&peer->driver, kw_session_deadline(peer->session));
+  if (kw_driver_is_set(&peer->driver))
+    kw_driver_update(&peer->driver, kw_session_deadline(peer->session));
 }
 
 bool kw_server_is_busy(const kw_server *server) {
