@@ -173,7 +173,7 @@ self-signed-cert-validity: 1
     expect_misuse("%-%-client%-cert%-allowed%-hostname needs ", "--client-cert-allowed-hostname", "c")
     expect_misuse("%-%-cipher%-suites: there is no cipher suite 'WORDS'", "--listen-client-urls", HTTPS, "--auto-tls",
       "--cipher-suites", "WORDS")
-    expect_misuse("%-%-cipher%-suites: cipher suites of TLS 1.2 have no effect", "--listen-client-urls", HTTPS,
+    expect_misuse("%-%-cipher%-suites: TLS 1.2 cipher suites have no effect", "--listen-client-urls", HTTPS,
       "--auto-tls", "--cipher-suites", SUITE, "--tls-min-version", "TLS1.3")
   end)
 
@@ -244,7 +244,7 @@ self-signed-cert-validity: 1
       expect_rejected("the client speaks plain HTTP/1, and not TLS", "curl", "-sSf", "http://" .. address)
       expect_rejected("the client speaks TLS, but this port is plain", "curl", "-sSk", "https://" .. plain)
       expect_rejected("the client has sent no certificate", "curl", "-sSk", "--max-time", "20", "https://" .. address)
-      expect_rejected("the client has no version of TLS in common with us", "openssl", "s_client", "-connect", address,
+      expect_rejected("the client has no TLS version in common with us", "openssl", "s_client", "-connect", address,
         "-tls1_1", "-cipher", "ALL:@SECLEVEL=0", "-alpn", "h2")
     end)
   end)

@@ -209,7 +209,7 @@ static const char *alert_text(int alert) {
     case SSL_AD_UNKNOWN_CA:
       return "our certificate is signed by an authority that it does not trust";
     case SSL_AD_ACCESS_DENIED: return "access is denied";
-    case SSL_AD_PROTOCOL_VERSION: return "no version of TLS is in common";
+    case SSL_AD_PROTOCOL_VERSION: return "no TLS version is in common";
     case SSL_AD_INSUFFICIENT_SECURITY: return "our cipher suites are too weak for it";
     case SSL_AD_INTERNAL_ERROR: return "it has an internal error";
     case SSL_AD_USER_CANCELLED: return "it has cancelled the handshake";
@@ -234,7 +234,7 @@ static const char *reason_text(int reason) {
     case SSL_R_UNSUPPORTED_PROTOCOL:
     case SSL_R_WRONG_SSL_VERSION:
     case SSL_R_VERSION_TOO_LOW:
-    case SSL_R_VERSION_TOO_HIGH: return "has no version of TLS in common with us";
+    case SSL_R_VERSION_TOO_HIGH: return "has no TLS version in common with us";
     case SSL_R_NO_SHARED_CIPHER:
     case SSL_R_NO_CIPHERS_AVAILABLE: return "has no cipher suite in common with us";
     case SSL_R_NO_SHARED_GROUPS:
@@ -261,7 +261,7 @@ static void fail_reason(kw_tls_failure *failure, const char *other, unsigned lon
   }
   const char *reason = ERR_reason_error_string(error);
   kw_tls_fail(failure, KW_TLS_PROTOCOL, "the %s has broken the protocol: %s", other,
-              reason == NULL ? "an unknown error of TLS" : reason);
+              reason == NULL ? "an unknown TLS error" : reason);
 }
 
 void kw_tls_fail_queue(kw_tls_failure *failure, const char *other) {

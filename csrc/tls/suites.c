@@ -66,15 +66,13 @@ static kw_slice take_name(kw_slice *list) {
 static bool check_versions(SSL_CTX *ssl, const char *twelve, const char *thirteen,
                            kw_tls_failure *failure) {
   if (twelve[0] != 0 && SSL_CTX_get_min_proto_version(ssl) == TLS1_3_VERSION) {
-    kw_tls_fail(
-        failure, KW_TLS_OPTION,
-        "option 'tls.cipher_suites': cipher suites of TLS 1.2 have no effect if the minimum "
-        "version is TLS 1.3");
+    kw_tls_fail(failure, KW_TLS_OPTION,
+                "option 'tls.cipher_suites': TLS 1.2 cipher suites have no effect if the minimum "
+                "version is TLS 1.3");
   } else if (thirteen[0] != 0 && SSL_CTX_get_max_proto_version(ssl) == TLS1_2_VERSION) {
-    kw_tls_fail(
-        failure, KW_TLS_OPTION,
-        "option 'tls.cipher_suites': cipher suites of TLS 1.3 have no effect if the maximum "
-        "version is TLS 1.2");
+    kw_tls_fail(failure, KW_TLS_OPTION,
+                "option 'tls.cipher_suites': TLS 1.3 cipher suites have no effect if the maximum "
+                "version is TLS 1.2");
   }
   return failure->fault == KW_TLS_NONE;
 }

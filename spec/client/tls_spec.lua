@@ -163,7 +163,7 @@ describe("a client with TLS", function()
   it("uses the TLS versions of its options", function()
     local url = serve("server", { min_version = "TLS1.3" })
     assert.is_nil(try(connect(url, { min_version = "TLS1.3" })))
-    assert.matches("no version of TLS is in common", try(connect(url, { max_version = "TLS1.2" })).message)
+    assert.matches("no TLS version is in common", try(connect(url, { max_version = "TLS1.2" })).message)
   end)
 
   it("continues after its connection was cut, and resumes the session", function()

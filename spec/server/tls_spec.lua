@@ -36,7 +36,7 @@ describe("a server with TLS", function()
 
   local function log_line(level, text) table.insert(lines, level .. " " .. text) end
 
-  --- Serves with the options of TLS, and others.
+  --- Serves with the TLS options, and others.
   local function serve(options, others)
     local all = { store = store, listen = HTTPS, tls = options, on_log = log_line }
     for name, value in pairs(others or {}) do all[name] = value end
@@ -169,8 +169,8 @@ describe("a server with TLS", function()
     it("a version and a cipher suite of its options", function()
       local server = serve { cert = cert, key = key, min_version = "TLS1.3" }
       assert.is_true(try(server, { ca = ca, min_version = "TLS1.3" }))
-      assert.matches("no version of TLS is in common", try(server, { ca = ca, max_version = "TLS1.2" }))
-      expect_line("^warn .* rejected: the client has no version of TLS in common")
+      assert.matches("no TLS version is in common", try(server, { ca = ca, max_version = "TLS1.2" }))
+      expect_line("^warn .* rejected: the client has no TLS version in common")
       server = serve { cert = cert, key = key, max_version = "TLS1.2", cipher_suites =
         "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256" }
       assert.is_true(try(server))

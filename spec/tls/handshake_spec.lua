@@ -119,8 +119,8 @@ describe("a handshake", function()
     expect_talk(client, server)
     client, server = pair.shake(pair.client { min_version = "TLS1.3" },
       pair.server("server", { max_version = "TLS1.2" }))
-    assert.matches("no version of TLS is in common", (client:error()))
-    assert.matches("the client has no version of TLS in common with us", (server:error()))
+    assert.matches("no TLS version is in common", (client:error()))
+    assert.matches("the client has no TLS version in common with us", (server:error()))
   end)
 
   it("is made with the server's favourite suite, AES with 128 bits, unless the client prefers ChaCha20", function()
@@ -286,9 +286,9 @@ describe("an option", function()
       expect_refused(tls.server, { cert = "/a", key = "/b", ca = "/c", allowed_hostname = hosts },
         "allowed_hostname' must be a list, separated")
     end
-    expect_refused(tls.client, { min_version = "TLS1.3", cipher_suites = SUITE }, "suites of TLS 1.2 have no effect")
+    expect_refused(tls.client, { min_version = "TLS1.3", cipher_suites = SUITE }, "TLS 1.2 cipher suites have no")
     expect_refused(tls.client, { max_version = "TLS1.2", cipher_suites = "TLS_AES_128_GCM_SHA256" },
-      "suites of TLS 1.3 have no effect")
+      "TLS 1.3 cipher suites have no")
   end)
 
   it("of another name or type is refused", function()
