@@ -126,7 +126,7 @@ describe("docs/openresty.md #once #peer", function()
       elseif name == "exit_worker" then
         assert.matches("closed", text)
       else
-        assert.matches("false .*get waits, and nothing may wait in the phase '" .. name .. "' of nginx", text)
+        assert.matches("false .*get waits, which nginx's phase '" .. name .. "' does not allow", text)
       end
     end
     assert.equal("", stage:troubles())

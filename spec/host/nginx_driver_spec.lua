@@ -1,4 +1,4 @@
---- keywatch in workers of nginx: every call, in every phase that may wait, and before nginx serves.
+--- keywatch in nginx workers: every call, in every phase that may wait, and before nginx serves.
 
 local directory = require "spec.support.directory"
 local nginx_stage = require "spec.support.nginx_stage"
@@ -153,7 +153,7 @@ local CALLS = {
   { "driver", [[return keywatch.driver(), keywatch.driver("ngx")]], "ngx", "ngx" },
 }
 
-describe("in workers of nginx #once #peer", function()
+describe("in nginx workers #once #peer", function()
   nginx_stage.with_tests()
 
   for _, how in ipairs { "TCP", "a unix socket" } do
@@ -202,7 +202,7 @@ describe("in workers of nginx #once #peer", function()
       if ok ~= nil then
         assert.same({ name, kind ~= "read" }, { name, ok })
         if kind == "read" then
-          assert.matches("get waits, and nothing may wait in the phase '" .. name .. "' of nginx", found, 1, true)
+          assert.matches("get waits, which nginx's phase '" .. name .. "' does not allow", found, 1, true)
         end
       end
     end

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- ngx_phase: what keywatch may do in each phase of nginx, as ngx.get_phase() names it.
+--- ngx_phase: what keywatch may do in each nginx phase, as ngx.get_phase() names it.
 --
 --   start   nginx does not serve yet. A call may block, on a private loop, for a limited time.
 --   wait    A call parks its handler, and nginx serves other requests.
@@ -36,8 +36,8 @@ local function kind_of(name)
   return kinds[name] or "read"
 end
 
-local TEXT = "keywatch: %%s waits, and nothing may wait in the phase '%s' of nginx: read a cache here, or make the "
-  .. "call in a phase that may wait (rewrite, access, content), in a timer, or in a task, with keywatch.spawn"
+local TEXT = "keywatch: %%s waits, which nginx's phase '%s' does not allow: read a cache here, or make the call in a "
+  .. "phase that may wait (rewrite, access, content), in a timer, or in a task of keywatch.spawn"
 
 --- Returns the error text for a call that would wait in a phase, with a %s for the name of the call.
 local function refusal(name)
