@@ -335,7 +335,7 @@ static void read_some(connection *c) {
   } while (c->tls != NULL);
 }
 
-/* Goes on with the handshake of TLS. Returns true when it is over. */
+/* Goes on with the TLS handshake. Returns true when it is over. */
 static bool shake(connection *c) {
   if (!c->is_shaking) return true;
   tls_wait wait = tls_shake(c->tls);

@@ -39,7 +39,7 @@ struct connection {
   const connection_hooks *hooks;
   int fd;
   tls *tls;             /* NULL: the socket is plain */
-  bool is_shaking;      /* the handshake of TLS goes on */
+  bool is_shaking;      /* the TLS handshake goes on */
   bool is_ready;        /* the server's SETTINGS have come, and it has acknowledged ours */
   bool waits_for_write; /* epoll watches for room in the socket */
 

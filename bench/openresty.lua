@@ -199,7 +199,7 @@ local ok, err = pcall(function()
     init_worker = ("worker = assert(loadfile '%s/bench/openresty_worker.lua')(%q)"):format(uv.cwd(), etcd.url),
     server = [[location = /route { content_by_lua_block { ngx.print(worker.get("/routes/7").uri) } }]],
   }
-  print("Workers of nginx that follow an etcd")
+  print("nginx workers that follow an etcd")
   run(stage, client, etcd)
   local troubles = stage:troubles()
   if troubles ~= "" then print("error.log:\n" .. troubles) end

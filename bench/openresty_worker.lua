@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- What a worker of nginx does for bench/openresty.lua: it follows prefixes of an etcd in one of three ways.
+--- What an nginx worker does for bench/openresty.lua: it follows prefixes of an etcd in one of three ways.
 --
 -- `json` makes the requests of lua-resty-etcd: a range and a watch as JSON over HTTP/1.1, through cosockets, with keys
 -- and values in base64. As lua-resty-etcd does unless told otherwise, it decodes the values, which are JSON, too.

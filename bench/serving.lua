@@ -21,7 +21,7 @@ local function url_of(server)
   return (server.tls and "https" or "http") .. "://127.0.0.1:" .. server.port
 end
 
---- The flags of TLS, which both servers know.
+--- The TLS flags, which both servers know.
 local function tls_flags(server)
   return server.tls and ("--cert-file %s --key-file %s"):format(server.tls.cert, server.tls.key) or ""
 end

@@ -32,7 +32,7 @@ local USERS, WAITERS = 40, 4000
 local MOST_USERS, MOST_ITEMS = 5000, 1000 -- users, and roles of one or permissions of a role, as many as there may be
 local REQUEST, SMALL = 2000000, 4000 -- bytes of the largest requests
 local LARGE = 1000000  -- bytes of a value
-local PIPELINED, AT_HTTP = 50, 8 -- requests of HTTP on a connection, and connections
+local PIPELINED, AT_HTTP = 50, 8 -- HTTP requests on a connection, and connections
 local HANDLERS = 5000  -- that wait
 local MAX_MESSAGE = 2 ^ 30 -- bytes of an answer: that of all keys is larger than the client's default
 local SAMPLE = 0.001   -- seconds between two looks at the server's memory
@@ -467,7 +467,7 @@ local function numbers(n, form)
   return table.concat(list)
 end
 
--- Requests of HTTP, which each connection makes many times without waiting.
+-- HTTP requests, which each connection makes many times without waiting.
 local HTTP = {
   { "98 fields of 600 bytes", "GET /text HTTP/1.1\r\n" .. HOST .. numbers(98, "x-%d: " .. ("y"):rep(600) .. "\r\n")
     .. "\r\n" },

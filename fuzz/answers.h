@@ -33,7 +33,7 @@ typedef struct answers {
 /* Notes that the client has opened a stream. */
 void answers_expect(answers *a, uint32_t stream, const kw_message *message);
 
-/* Notes that the newest stream is a request of HTTP. */
+/* Notes that the newest stream is an HTTP request. */
 void answers_expect_http(answers *a);
 
 void answers_take(answers *a, kw_slice said);

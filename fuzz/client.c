@@ -274,7 +274,7 @@ static void add_type(bytes *block, int how) {
   frame_add_line(block, how, "content-type", text("application/grpc"));
 }
 
-/* Adds a status of HTTP that the script gives, with the type of gRPC or without it. Returns false if other headers have
+/* Adds an HTTP status that the script gives, with the type of gRPC or without it. Returns false if other headers have
  * to follow. */
 static bool add_given_status(bytes *block, int how, script_line *line) {
   static const char *const statuses[] = {"200", "100", "404", "503", "0", "", "abc", "1000"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * http: a connection of HTTP/1.1, as server or as client. The same bytes in one piece and in many pieces give the same
+ * http: an HTTP/1.1 connection, as server or as client. The same bytes in one piece and in many pieces give the same
  * events and answers.
  *
  *   role    one byte: odd for a client

@@ -88,7 +88,7 @@ typedef struct conn {
   uint32_t next_id;
   bytes said; /* sent by the server since the last check */
   answers answers;
-  bool is_http; /* the preface of HTTP/2 was sent */
+  bool is_http; /* the HTTP/2 preface was sent */
   bool is_read_at_once;
   int64_t due;
 } conn;
@@ -240,7 +240,7 @@ static kw_slice text(const char *words) {
 
 enum { HOW_END = 8, HOW_TIMEOUT = 16, HOW_LINE = 32, HOW_NO_TYPE = 64, HOW_GET = 128 };
 
-/* Returns true if the line may change a call to a request of HTTP. */
+/* Returns true if the line may change a call to an HTTP request. */
 static bool add_odd_line(script_line *line, int how, bytes *block) {
   static const char *const names[] = {
       "grpc-encoding", "content-type", ":path", "te",  "connection", "hasleader",      "X",

@@ -6,7 +6,7 @@
  *
  *   N version     begins another connection, in TLS 1.2 if `version` is odd
  *   H             lets the handshake go on as far as it goes
- *   C how bytes   the client encrypts bytes, after the preface of HTTP/2 if `how` is odd
+ *   C how bytes   the client encrypts bytes, after the HTTP/2 preface if `how` is odd
  *   G             the client encrypts a request
  *   P             puts what the client has pending into the network
  *   M n           moves n bytes of the network to the server, if it wants them; 0: all

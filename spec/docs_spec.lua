@@ -512,7 +512,7 @@ describe("the reference", function()
     }, { Client = "web", Exchange = "exchange" })
   end)
 
-  it("has every option of JSON, on its page", function()
+  it("has every JSON option, on its page", function()
     expect_names(pages["docs/json.md"], json, "keywatch.json.", { "DecodeOptions", "EncodeOptions" }, {})
   end)
 

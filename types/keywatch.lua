@@ -65,8 +65,8 @@ function keywatch.scope(fn, ...) end
 ---@return any ... the results of fn
 function keywatch.shield(seconds, fn, ...) end
 
----Registers a function, which is called once, as a task, at the end of `keywatch.run` or of `keywatch run`, or when the
----worker of nginx exits.
+---Registers a function, which is called once, as a task, at the end of `keywatch.run` or of `keywatch run`, or when
+---an nginx worker exits.
 ---@param fn fun()
 function keywatch.on_exit(fn) end
 
@@ -1443,7 +1443,7 @@ function Server:use(middleware) end
 ---@nodiscard
 function Server:metrics() end
 
----Adds a handler of HTTP requests, which runs as a task. It returns a status, a body and headers; or only a body; or nil
+---Adds a handler for HTTP requests, which runs as a task. It returns a status, a body and headers; or only a body; or nil
 ---and an error; or nothing, after it has sent the answer itself.
 ---@param method string such as "GET", which also answers HEAD
 ---@param path string such as "/users/{id}" or "/files/{path...}"
@@ -1826,7 +1826,7 @@ local Request = {}
 ---@nodiscard
 function Request:read() end
 
----Waits for the whole body. Raises an error of HTTP status 413 if it is longer than max.
+---Waits for the whole body. Raises an error with HTTP status 413 if it is longer than max.
 ---@param max? integer bytes; 1572864 unless given
 ---@return string body
 ---@nodiscard

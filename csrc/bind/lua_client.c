@@ -40,7 +40,7 @@ static kw_client *check_either(lua_State *L) {
 kw_client *kw_bind_check_client(lua_State *L, int arg) {
   kw_client *client = kw_bind_to_client(L, arg);
   if (client == NULL) luaL_error(L, "the connection is closed");
-  if (kw_client_fetches(client) != NULL) luaL_error(L, "this is a client of HTTP");
+  if (kw_client_fetches(client) != NULL) luaL_error(L, "this is an HTTP client");
   return client;
 }
 

@@ -72,7 +72,7 @@ void kw_bind_push_http_client(lua_State *L);
 /* Returns the client of the object at stack index `arg`; NULL: it is closed. */
 kw_client *kw_bind_to_client(lua_State *L, int arg);
 
-/* Returns the client of the object at stack index `arg`. Raises if the client is closed, or is one of HTTP. */
+/* Returns the client of the object at stack index `arg`. Raises if the client is closed, or is an HTTP client. */
 kw_client *kw_bind_check_client(lua_State *L, int arg);
 
 /* Returns the client of a userdata for a driver that dials it, and marks the client as dialed. Returns NULL if the

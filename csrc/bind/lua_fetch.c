@@ -7,7 +7,7 @@
 #include "bind/lua_value.h"
 #include "rpc/fetch.h"
 
-/* Returns NULL if the client is closed, or is not one of HTTP. */
+/* Returns NULL if the client is closed, or is not an HTTP client. */
 static kw_fetches *to_fetches(lua_State *L) {
   kw_client *client = kw_bind_to_client(L, 1);
   return client == NULL ? NULL : kw_client_fetches(client);
@@ -15,7 +15,7 @@ static kw_fetches *to_fetches(lua_State *L) {
 
 static kw_fetches *check_fetches(lua_State *L) {
   kw_fetches *fetches = to_fetches(L);
-  if (fetches == NULL) luaL_error(L, "the connection is closed, or not one of HTTP");
+  if (fetches == NULL) luaL_error(L, "the connection is closed, or is not an HTTP connection");
   return fetches;
 }
 

@@ -22,7 +22,7 @@
  *   client:drop(id)                                    abandons a fetch
  *   client:next_fetch() -> id                          the next fetch with something to take, or room; or nothing
  *   client:is_idle() -> boolean, most                  true if the connection accepts a request. most: the number of
- *                                                      requests that a connection of HTTP/2 carries at once; or nothing
+ *                                                      requests that an HTTP/2 connection carries at once; or nothing
  *   client:unsent() -> n                               bytes that wait to be written
  *
  * A finalizer may call drop, next_fetch and is_idle of a client that was finalized before.

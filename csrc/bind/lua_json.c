@@ -121,11 +121,11 @@ static bool push_float(decoder *d, const kw_json_token *token) {
   return true;
 }
 
-/* Pushes an integer that a number of Lua may not hold. */
+/* Pushes an integer that a Lua number may not hold. */
 static bool push_big(decoder *d, const kw_json_token *token) {
   if (d->options.integers == BIG_AS_NUMBER) return push_float(d, token);
   if (d->options.integers == BIG_REFUSED) {
-    return refuse(d, token, KW_ERR_OUT_OF_RANGE, "a number of Lua cannot hold the integer");
+    return refuse(d, token, KW_ERR_OUT_OF_RANGE, "a Lua number cannot hold the integer");
   }
   kw_bind_push_slice(d->L, token->text);
   return true;

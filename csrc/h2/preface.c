@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * preface: refuses clients that do not begin their connections with the preface of HTTP/2.
+ * preface: refuses clients that do not begin their connections with the HTTP/2 preface.
  *
  * kw_session_why reports to which protocol the first bytes belong. The owner has found that they are not HTTP/1.1.
  */
@@ -24,7 +24,7 @@ static void note_protocol(kw_session *session, kw_slice first) {
   }
 }
 
-/* Answers in HTTP/1.1, the likeliest of the other protocols: a client of TLS then reports that the port is plain. */
+/* Answers in HTTP/1.1, the likeliest of the other protocols: a TLS client then reports that the port is plain. */
 static void answer(kw_session *session) {
   static const char text[] = "HTTP/1.1 400 Bad Request\r\n"
                              "content-type: text/plain\r\n"

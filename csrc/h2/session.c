@@ -126,7 +126,7 @@ static void note_flood(kw_session *session) {
   }
 }
 
-/* Recognizes a server of HTTP/1.1, or a port that speaks TLS. */
+/* Recognizes an HTTP/1.1 server, or a port that speaks TLS. */
 static void note_http1(kw_session *session, kw_slice first) {
   static const char head[] = "HTTP/1.";
   if (first.len >= sizeof head - 1 && memcmp(first.data, head, sizeof head - 1) == 0)

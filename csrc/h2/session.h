@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * session: one HTTP/2 connection, which carries calls of gRPC and exchanges of HTTP, for servers and for clients. Its
+ * session: one HTTP/2 connection, which carries gRPC calls and HTTP exchanges, for servers and for clients. Its
  * streams are calls, see stream.h; or carry exchanges, see http/exchange.h.
  *
  * A session does no I/O and reads no clock. The owner passes received bytes to kw_session_feed. kw_session_flush
@@ -107,7 +107,7 @@ typedef struct kw_session_hooks {
   /* Server: true if the connection has used up its turn. Messages then wait for the next kw_session_step, which is due
    * at once. NULL: turns are unlimited. */
   bool (*is_turn_over)(void *ctx);
-  /* The hooks of exchanges: of a server, of all requests that are no calls of gRPC. Not copied. Their is_turn_over is
+  /* The hooks of exchanges: of a server, of all requests that are not gRPC calls. Not copied. Their is_turn_over is
    * not called. NULL: a client without exchanges. */
   const kw_exchange_hooks *exchange;
   void *ctx;
@@ -203,7 +203,7 @@ bool kw_session_is_ready(const kw_session *session);
 kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice path,
                               const kw_http_field *fields, size_t n, void *owner);
 
-/* Client: begins an exchange of HTTP, whose owner is `owner`. request->length is that of the body: 0 if there is none,
+/* Client: begins an HTTP exchange, whose owner is `owner`. request->length is that of the body: 0 if there is none,
  * -1 if it is not known yet. The scheme is that of the connection. The head is copied. Returns NULL, with nothing sent,
  * if a part of the head is not valid, if the session has ended, if the server takes no more requests, or if memory is
  * short. */

@@ -8,7 +8,7 @@
  *   preface.c   the first bytes of a connection           flood.c    frames that are too frequent
  *   input.c     received DATA, split into messages        stream.c   one call, and sent messages
  *   timers.c    timeouts, keepalive, deadlines            memory.c   nghttp2's allocator
- *   ending.c    the end of a session, and its reason      carrier.c  exchanges of HTTP
+ *   ending.c    the end of a session, and its reason      carrier.c  HTTP exchanges
  */
 #ifndef KW_H2_STATE_H
 #define KW_H2_STATE_H

@@ -90,7 +90,7 @@ struct kw_stream {
   uint8_t status;         /* kw_grpc_status */
   kw_blob *text;          /* text of the status; or NULL */
 
-  kw_exchange *exchange; /* that the stream carries, see carrier.h; NULL: it is a call of gRPC */
+  kw_exchange *exchange;     /* carried by the stream, see carrier.h; NULL: a gRPC call */
   kw_grpc_splitter splitter; /* has the bytes of a message that is not complete */
   kw_stream_wait wait;       /* changed only by kw_stream_wait_for */
   kw_link wait_link;         /* in the session's list of the streams with the same `wait` */
@@ -182,7 +182,7 @@ void kw_stream_refuse(kw_stream *stream, int http_status, int status, kw_slice t
 /* Half-closes the stream: no more is sent after stream->out. Of a server only for exchanges. */
 void kw_stream_half_close(kw_stream *stream);
 
-/* Resets the stream: ends it for both sides at once. `code` is an error code of HTTP/2. on_close, and before it a
+/* Resets the stream: ends it for both sides at once. `code` is an HTTP/2 error code. on_close, and before it a
  * client's on_end, follow once RST_STREAM was sent. A second call does nothing. */
 void kw_stream_reset(kw_stream *stream, uint32_t code);
 

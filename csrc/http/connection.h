@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * connection: one connection of HTTP/1.1, for servers and for clients (RFC 9110, RFC 9112).
+ * connection: one HTTP/1.1 connection, for servers and for clients (RFC 9110, RFC 9112).
  *
  * A connection does no I/O and reads no clock. The owner passes received bytes to kw_http_feed. Bytes to be sent are in
  * the chain kw_http_out. Times are milliseconds: the owner passes `now`, and calls kw_http_step at the time that

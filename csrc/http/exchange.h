@@ -77,7 +77,7 @@ typedef struct kw_exchange_hooks {
   kw_slice (*date)(void *ctx);
 } kw_exchange_hooks;
 
-/* The carrier of an exchange: a connection of HTTP/1.1 or a stream of HTTP/2. The functions are those below. `blob` has
+/* The carrier of an exchange: an HTTP/1.1 connection or an HTTP/2 stream. The functions are those below. `blob` has
  * the bytes; NULL: they are copied. */
 typedef struct kw_exchange_carrier {
   bool (*answer)(kw_exchange *exchange, const kw_http_answer *answer);

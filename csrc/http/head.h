@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * head: the head of a message of HTTP/1.1: its first line and its fields (RFC 9112 §2 to §6).
+ * head: the head of an HTTP/1.1 message: its first line and its fields (RFC 9112 §2 to §6).
  *
  *   GET /path HTTP/1.1 CR LF      kw_head_find finds the end of a head, in bytes that may arrive in any pieces
  *   Host: localhost CR LF         kw_head_parse_request and kw_head_parse_answer take the whole head apart

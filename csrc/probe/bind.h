@@ -65,7 +65,7 @@ void kw_bind_add_probe_disk(lua_State *L);
  *   release(sequence), is_filling(), frame_bytes(changes), close() */
 void kw_bind_push_probe_journal(lua_State *L);
 
-/* Pushes a table with these functions of HTTP/1.1:
+/* Pushes a table with these HTTP/1.1 functions:
  *   first_bytes(bytes)     "unknown", "http1", "http2", "tls" or "foreign"
  *   date(seconds)          the time as the field date has it
  *   segments(path)         the segments of a path, decoded; or nil and why the path is refused

@@ -9,7 +9,7 @@
 #include "rpc/outcall.h"
 
 #define KW_CLIENT_PING_MS                                                                          \
-  10000 /* silence on a connection of HTTP/2 with exchanges, before we send PING */
+  10000 /* silence on an HTTP/2 connection with exchanges, before we send PING */
 
 struct kw_client {
   kw_session *session; /* of gRPC or of HTTP/2; NULL: there is none, or not yet */

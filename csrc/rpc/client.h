@@ -47,13 +47,13 @@ typedef struct kw_call_hooks {
 kw_client *kw_client_new(const kw_session_options *options, kw_slice authority, size_t max_untaken,
                          uint64_t hash_seed, int64_t now);
 
-/* How a client of HTTP connects. */
+/* How an HTTP client connects. */
 typedef struct kw_http_kind {
   bool is_tls;
   bool has_h2; /* HTTP/2 without TLS; with TLS both sides agree on it */
 } kw_http_kind;
 
-/* Makes a client of HTTP that is not connected. The options are copied, and is_client is set in the copy. It may take
+/* Makes an HTTP client that is not connected. The options are copied, and is_client is set in the copy. It may take
  * connect_ms milliseconds to connect; 0: unlimited. Returns NULL if memory is short. */
 kw_client *kw_client_new_http(const kw_http_options *options, int64_t connect_ms, kw_http_kind kind,
                               int64_t now);

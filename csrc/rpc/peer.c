@@ -264,7 +264,7 @@ void kw_peer_drain(kw_peer *peer, int64_t ms, int64_t now) {
 
 /* {====== The first bytes ====== */
 
-/* Replaces the session, which has no streams, by a connection of HTTP/1.1. */
+/* Replaces the session, which has no streams, by an HTTP/1.1 connection. */
 static void begin_http(kw_peer *peer, int64_t now) {
   peer->http = kw_http_new(&peer->server->options.http, &kw_request_hooks, peer, now);
   if (peer->http == NULL) {

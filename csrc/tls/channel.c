@@ -165,7 +165,7 @@ kw_tls_channel *kw_tls_channel_connect(kw_tls_context *context, const char *host
   return open_channel(context, host, place, SSL_set_connect_state, failure);
 }
 
-/* OpenSSL would not resume a session of TLS 1.2 whose connection has ended without close_notify. During exit nothing is
+/* OpenSSL would not resume a TLS 1.2 session whose connection has ended without close_notify. During exit nothing is
  * freed. */
 void kw_tls_channel_close(kw_tls_channel *channel) {
   if (!kw_tls_enter()) return;
@@ -190,7 +190,7 @@ static const char *role(const kw_tls_channel *channel) {
   return kw_tls_remote_role(&channel->remote);
 }
 
-/* Handles the error `rc` of a function of OpenSSL: fails the channel, or notes its end. Waiting for bytes is not a
+/* Handles the error `rc` of an OpenSSL function: fails the channel, or notes its end. Waiting for bytes is not a
  * failure. */
 static void handle_error(kw_tls_channel *channel, int rc) {
   if (channel->is_starved) {

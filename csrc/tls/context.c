@@ -618,7 +618,7 @@ static bool is_still_good(SSL *ssl) {
   return ok;
 }
 
-/* A ticket of TLS 1.3 is used once: an observer who sees it twice would know that both connections belong to one
+/* A TLS 1.3 ticket is used once: an observer who sees it twice would know that both connections belong to one
  * client. */
 static void resume(kw_tls_context *context, SSL *ssl, const char *place) {
   kept *slot = find_kept(context, place);

@@ -85,7 +85,7 @@ kw_tls_news kw_tls_context_take_news(kw_tls_context *context);
 /* Returns the own certificate of a context, which lives until the context is rebuilt; or NULL. */
 X509 *kw_tls_context_certificate(const kw_tls_context *context);
 
-/* The other end of one channel, for the callbacks of OpenSSL. All zero at first. */
+/* The other end of one channel, for the OpenSSL callbacks. All zero at first. */
 typedef struct kw_tls_remote {
   kw_tls_context *context; /* retained */
   char *name;              /* of a server: the name that its certificate must have; or NULL */

@@ -4,14 +4,14 @@
  * OpenSSL, too.
  *
  * Everything is fetched from our own library context, so that providers and properties that the host loads into its
- * default context do not affect us, and ours do not affect the host. No global setting of OpenSSL is changed: the host
+ * default context do not affect us, and ours do not affect the host. No global OpenSSL setting is changed: the host
  * chooses its memory functions, its configuration and its actions at exit.
  *
  * OpenSSL's queue of errors belongs to the thread: it is cleared before a call whose error is used, and left empty.
  * Functions that only free keep the host's errors in the queue: a finalizer may run in the middle of the host's calls.
  *
  * At exit OpenSSL frees the state that its threads share, while the threads still run; and after fork its locks may
- * stay locked for ever. So every call of OpenSSL is made between kw_tls_enter and kw_tls_leave, and exit and fork wait
+ * stay locked for ever. So every OpenSSL call is made between kw_tls_enter and kw_tls_leave, and exit and fork wait
  * until no thread is in between. That takes a signature, or the reading of a file; after 2 seconds, because of a file
  * that cannot be read, they proceed.
  */
@@ -45,11 +45,11 @@ const char *kw_tls_library_clash(void);
  * opened. */
 void kw_tls_library_begin(void);
 
-/* Begins calls of OpenSSL by this thread; calls may be nested. Returns false once the process is in exit: OpenSSL must
+/* Begins OpenSSL calls by this thread; calls may be nested. Returns false once the process is in exit: OpenSSL must
  * no longer be called, not even to free its objects. Waits while a thread forks. */
 bool kw_tls_enter(void);
 
-/* Ends the calls of OpenSSL that kw_tls_enter has begun; it must have returned true. */
+/* Ends the OpenSSL calls that kw_tls_enter has begun; it must have returned true. */
 void kw_tls_leave(void);
 
 /* True once kw_tls_enter returns false. */

@@ -2,7 +2,7 @@
 #include "tls/plain.h"
 
 #define PREFACE "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-#define FRAME_HEAD 9 /* bytes of the head of a frame of HTTP/2 */
+#define FRAME_HEAD 9 /* bytes of the head of an HTTP/2 frame */
 #define SETTINGS 4   /* type of the first frame of a server */
 
 #define TEXT "this port speaks TLS: use https://"

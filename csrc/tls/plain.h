@@ -20,8 +20,8 @@ kw_tls_plain kw_tls_recognize_client(kw_slice bytes);
 /* Returns the protocol of a server by its first bytes. At most 9 are needed. */
 kw_tls_plain kw_tls_recognize_server(kw_slice bytes);
 
-/* Returns the answer to a client that speaks HTTP: an HTTP/1.1 response with the text that the port speaks TLS. A
- * client of HTTP/2 must not get frames: after SETTINGS gRPC's clients count the connection as successful, and would
+/* Returns the answer to a client that speaks HTTP: an HTTP/1.1 response with the text that the port speaks TLS. An
+ * HTTP/2 client must not get frames: after SETTINGS gRPC's clients count the connection as successful, and would
  * reconnect without a pause. */
 kw_slice kw_tls_plain_answer(kw_tls_plain kind);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * suites: versions of TLS and cipher suites by the names that etcd and Go use.
+ * suites: TLS versions and cipher suites by the names that etcd and Go use.
  */
 #ifndef KW_TLS_SUITES_H
 #define KW_TLS_SUITES_H

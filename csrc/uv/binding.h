@@ -7,7 +7,7 @@
  *   lua_handle.c    keeps servers and clients alive      lua_signals.c   loop:catch, catchers
  *   lua_listener.c  loop:listen, listeners               lua_bell.c      loop:bell
  *   lua_dialer.c    loop:dial                            lua_thread.c    threads
- *   lua_process.c   clocks, names, limits of the process lua_tls.c       contexts of TLS
+ *   lua_process.c   clocks, names, limits of the process lua_tls.c       TLS contexts
  *
  * For the rule of finalizers see face/module.h: after pushes a function calls kw_uv_check_loop again.
  */
@@ -33,7 +33,7 @@ kw_loop *kw_uv_check_loop(lua_State *L);
 /* Returns the engine that core has published. Raises if there is none, or one of another version. */
 const kw_engine *kw_uv_check_engine(lua_State *L);
 
-/* Returns the context of TLS at index i, and the functions of keywatch.tls as *tls; for nil both are NULL. Raises for
+/* Returns the TLS context at index i, and the functions of keywatch.tls as *tls; for nil both are NULL. Raises for
  * any other value, for a closed context, and for a context of clients if is_server is set, or of servers if not. */
 kw_tls_context *kw_uv_check_context(lua_State *L, int i, bool is_server, const kw_tls **tls);
 

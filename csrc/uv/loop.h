@@ -5,7 +5,7 @@
  * The loop never calls Lua. A turn lasts until there is something for Lua to do, and consists of iterations:
  *
  *   run the timers that are due -> wait for sockets, signals, other threads or the next deadline, and feed the peers
- *     -> decrypt waiting ciphertext, one turn for each connection -> work on handshakes of TLS, for a bounded time
+ *     -> decrypt waiting ciphertext, one turn for each connection -> work on TLS handshakes, for a bounded time
  *     -> step every server -> flush every dirty connection, once -> step every server again: writing has made room
  *
  * A turn begins with the last line. So the output of everything that happens in one iteration, and of everything that
@@ -29,7 +29,7 @@
 
 #define KW_NEVER INT64_MAX
 #define KW_READ_BYTES 65536
-#define KW_TEXT_BYTES 16384 /* plaintext of the largest record of TLS */
+#define KW_TEXT_BYTES 16384 /* plaintext of the largest TLS record */
 
 /* A function that the loop calls at a time. Embedded in the object that it belongs to. */
 typedef struct kw_timer {
@@ -62,7 +62,7 @@ typedef struct kw_loop {
   int64_t server_deadline; /* when a server must be stepped next */
 
   pid_t pid;      /* process that has last entered the loop */
-  int fork_error; /* error of libuv after a fork: the loop can only be closed; or 0 */
+  int fork_error; /* libuv error after a fork: the loop can only be closed; or 0 */
 
   kw_link servers;       /* of kw_loop_server */
   kw_link clients;       /* of kw_loop_client */

@@ -151,7 +151,7 @@ describe("a field selector", function()
     assert.is_false(fields("n=1.0"):matches { n = 1 })
   end)
 
-  it("treats a number of JSON as its text", function()
+  it("treats a JSON number as its text", function()
     local object = cjson.decode('{"n":1,"big":9007199254740992,"deep":{"x":[1],"y":1.50,"z":null},"e":1e300,"m":-0}')
     for _, text in ipairs { "n=1", "big=9007199254740992", "deep.y=1.5", "e=1e+300", "m=0", "deep.z=", "deep.w=",
       "deep.z!=null", "n!=1.0" } do

@@ -139,7 +139,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       { "forbids", { "html", 403 }, "permission_denied", "HTTP status 403", watch = PATIENT },
       { "gives another type", { "headers", { ["content-type"] = "text/plain" }, "" }, "unknown", "text/plain" },
       { "gives no type", { "headers", { ["content-type"] = false }, "" }, "unknown", 'content-type ""' },
-      { "gives no status of HTTP", { "headers", { [":status"] = false }, "" }, "unknown", "HTTP status 0" },
+      { "gives no HTTP status", { "headers", { [":status"] = false }, "" }, "unknown", "HTTP status 0" },
       { "gives lines in upper case", { "headers", { Upper = "x" }, "" }, "internal",
         "headers of the answer are malformed" },
       { "gives 100 KB of headers", { "large_headers", 100000, false, "" }, "resource_exhausted",

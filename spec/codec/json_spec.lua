@@ -311,7 +311,7 @@ describe("a Lua value", function()
   end)
 end)
 
-describe("misuse of JSON", function()
+describe("misuse of keywatch.json", function()
   it("raises", function()
     for _, case in ipairs {
       { json.decode, "string expected" }, { json.decode, 5, nil, "string expected" },
@@ -440,7 +440,7 @@ end)
 
 -- Options ----------------------------------------------------------------------------------------------------------
 
-describe("the options of JSON", function()
+describe("the JSON options", function()
   it("sort names bytewise", function()
     local value = { b = { z = 1, a = 2 }, a = { { d = 1, c = 2 } }, [""] = 0, ["\195\164"] = 1, B = 2, aa = 3 }
     assert.equal('{"":0,"B":2,"a":[{"c":2,"d":1}],"aa":3,"b":{"a":2,"z":1},"\195\164":1}',

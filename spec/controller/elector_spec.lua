@@ -656,7 +656,7 @@ keywatch.elector<e leading>	true	true	true
           local timer = uv.new_timer()
           timer:start(10, 0, function()
             timer:close()
-            print(pcall(a.stop, a)) -- a callback of luv cannot wait
+            print(pcall(a.stop, a)) -- a luv callback cannot wait
             keywatch.spawn(function() print("stopped", a:stop()) end)
           end)
           keywatch.sleep(1000)

@@ -73,7 +73,7 @@ describe("in Neovim #once #peer", function()
     ]])
   end)
 
-  it("log lines are messages of Neovim, or go to the handler", function()
+  it("log lines are Neovim messages, or go to the handler", function()
     expect("3 keywatch: a cache\n4 keywatch: a task has failed: slip\nwarn to the handler\n", [[
       local log = require "keywatch.support.log"
       vim.notify = function(text, level) print(level, text:match("^[^\n]*")) end

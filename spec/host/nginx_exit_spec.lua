@@ -1,4 +1,4 @@
---- The end of workers of nginx: the caches of a worker stay readable until its last request has ended, and its locks
+--- The end of nginx workers: the caches of a worker stay readable until its last request has ended, and its locks
 -- and leaderships are released at once; and the start of workers without a server.
 
 local keywatch = require "keywatch"
@@ -11,7 +11,7 @@ local function begin_request(stage, path)
   return process.start { "curl", "--silent", "--show-error", ("http://127.0.0.1:%d%s"):format(stage.port, path) }
 end
 
-describe("a worker of nginx that exits #once #peer", function()
+describe("an nginx worker that exits #once #peer", function()
   nginx_stage.with_tests()
 
   it("serves its last requests from stale caches, and with connections of their own", function()
@@ -128,7 +128,7 @@ describe("a worker of nginx that exits #once #peer", function()
   end)
 end)
 
-describe("a worker of nginx that starts without a server #once #peer", function()
+describe("an nginx worker that starts without a server #once #peer", function()
   nginx_stage.with_tests()
 
   it("serves at once from the files of its caches", function()

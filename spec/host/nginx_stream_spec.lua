@@ -1,4 +1,4 @@
---- Many requests in a worker of nginx share one connection, over TCP or by a unix socket.
+--- Many requests in an nginx worker share one connection, over TCP or by a unix socket.
 
 local directory = require "spec.support.directory"
 local http = require "spec.support.http"

@@ -21,7 +21,7 @@ local INIT_WORKER = [[
   kept = {}
 ]]
 
-describe("the timers of workers of nginx #once #peer", function()
+describe("the timers of nginx workers #once #peer", function()
   nginx_stage.with_tests()
 
   it("are renewed while keys change: no event is lost or repeated, and no timer is left", function()

@@ -1,4 +1,4 @@
---- Two workers of nginx that follow a server through a proxy, under load, while at random nginx is reloaded, workers
+--- Two nginx workers that follow a server through a proxy, under load, while at random nginx is reloaded, workers
 -- and the server are killed, history is compacted, the network fails, and the server is restored to an older state.
 -- After each of these the workers have the right data, and the watch of each has delivered every event once.
 
@@ -74,7 +74,7 @@ location = /read {
 }
 ]]
 
-describe("workers of nginx behind a bad network #once #peer", function()
+describe("nginx workers behind a bad network #once #peer", function()
   nginx_stage.with_tests()
   local random, path, options, server, client, writer, proxy, stage, n_settled
 

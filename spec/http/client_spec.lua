@@ -3,7 +3,7 @@
 local http1 = require "spec.support.http1"
 local probed = require "spec.support.probed"
 
-local probe = probed.get("a client of HTTP/1.1")
+local probe = probed.get("an HTTP/1.1 client")
 if not probe then return end
 
 local head = http1.head

@@ -3,7 +3,7 @@
 local http1 = require "spec.support.http1"
 local probed = require "spec.support.probed"
 
-local probe = probed.get("heads of HTTP/1.1")
+local probe = probed.get("HTTP/1.1 heads")
 if not probe then return end
 
 local head = http1.head

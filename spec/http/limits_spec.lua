@@ -1,9 +1,9 @@
---- The limits of a connection of HTTP/1.1: sizes, times and memory. Only probe builds expose them.
+--- The limits of an HTTP/1.1 connection: sizes, times and memory. Only probe builds expose them.
 
 local http1 = require "spec.support.http1"
 local probed = require "spec.support.probed"
 
-local probe = probed.get("limits of HTTP/1.1")
+local probe = probed.get("HTTP/1.1 limits")
 if not probe then return end
 
 local head, get, status = http1.head, http1.get, http1.status
@@ -18,7 +18,7 @@ local function ask(options, bytes, offsets)
   return status(sent), memory
 end
 
-describe("a size limit of HTTP/1.1", function()
+describe("an HTTP/1.1 size limit", function()
   --- Expects that bytes are accepted, and refused with a status if they are one byte longer, wherever they are split.
   local function expect_edge(options, expected, make)
     for i = 0, 60 do
@@ -104,7 +104,7 @@ describe("a size limit of HTTP/1.1", function()
   end)
 end)
 
-describe("a timeout of HTTP/1.1", function()
+describe("an HTTP/1.1 timeout", function()
   local server
   before_each(function()
     server = http1.server { now = 1000, first_byte_ms = 10, head_ms = 20, body_ms = 30, idle_ms = 40, stall_ms = 50,
@@ -241,7 +241,7 @@ describe("a timeout of HTTP/1.1", function()
   end)
 end)
 
-describe("a drain of HTTP/1.1", function()
+describe("an HTTP/1.1 drain", function()
   it("ends an idle connection at once", function()
     local server = http1.server()
     server.raw:drain(100, 0)

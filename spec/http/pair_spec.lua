@@ -1,4 +1,4 @@
---- Both roles of HTTP/1.1 and of HTTP/2 against each other, at random, and with memory that runs out. Only probe builds
+--- Both roles of HTTP/1.1 and HTTP/2 against each other, at random, and with memory that runs out. Only probe builds
 -- can look.
 
 local dose = require "spec.support.dose"
@@ -7,7 +7,7 @@ local occurrences = require "spec.support.occurrences"
 local probed = require "spec.support.probed"
 local new_random = require("spec.support.random").new
 
-local probe = probed.get("both roles of HTTP/1.1")
+local probe = probed.get("both HTTP/1.1 roles")
 if not probe then return end
 
 local starve = require "spec.support.starve"
@@ -141,7 +141,7 @@ describe("a client and a server", function()
   it("exchange random messages in random pieces over HTTP/2", function() exchange_messages(true) end)
 end)
 
-describe("where memory runs out #slow, a connection of HTTP/1.1", function()
+describe("where memory runs out #slow, an HTTP/1.1 connection", function()
   --- A conversation in which each role buffers, writes and reads. Nothing is expected of what it brings.
   local function converse(client, server)
     client:request { method = "PUT", length = -1, fields = { "a", "b" } }

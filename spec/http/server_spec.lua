@@ -3,7 +3,7 @@
 local http1 = require "spec.support.http1"
 local probed = require "spec.support.probed"
 
-local probe = probed.get("a server of HTTP/1.1")
+local probe = probed.get("an HTTP/1.1 server")
 if not probe then return end
 
 local head, get = http1.head, http1.get
@@ -66,7 +66,7 @@ describe("an answer of an HTTP/1.1 server", function()
     assert.is_true(server:is_done())
   end)
 
-  it("closes the connection of HTTP/1.0, unless the client asks for more", function()
+  it("closes an HTTP/1.0 connection, unless the client asks to keep it", function()
     ask(head("GET / HTTP/1.0"))
     assert.equal(OK .. "content-length: 2\r\nconnection: close\r\n\r\nhi", server:reply("hi"))
     assert.is_true(server:is_done())
@@ -183,7 +183,7 @@ describe("an answer of an HTTP/1.1 server", function()
   end)
 end)
 
-describe("a request of HTTP/1.1 over TLS", function()
+describe("an HTTP/1.1 request over TLS", function()
   it("has the scheme https", function()
     local server = http1.server { is_tls = true }
     server:feed(get())

@@ -1,13 +1,13 @@
---- Paths and queries, the first bytes of connections, and dates of HTTP. Only probe builds expose them.
+--- Paths and queries, the first bytes of connections, and HTTP dates. Only probe builds expose them.
 
 local probed = require "spec.support.probed"
 
-local probe = probed.get("targets of HTTP/1.1")
+local probe = probed.get("HTTP/1.1 targets")
 if not probe then return end
 
 local http = probe.http
 
-describe("a path of HTTP", function()
+describe("an HTTP path", function()
   it("is split at its slashes, and decoded after that", function()
     assert.same({ "" }, http.segments("/"))
     assert.same({ "a", "b" }, http.segments("/a/b"))
@@ -58,7 +58,7 @@ describe("the first bytes of a connection", function()
   end
 end)
 
-describe("a date of HTTP", function()
+describe("an HTTP date", function()
   it("is written in the format of the field date", function()
     assert.equal("Thu, 01 Jan 1970 00:00:00 GMT", http.date(0))
     assert.equal("Sun, 06 Nov 1994 08:49:37 GMT", http.date(784111777))

@@ -1,4 +1,4 @@
---- The client of HTTP with keywatch's server: requests and answers, streams, connections that are used again, limits of
+--- The HTTP client with keywatch's server: requests and answers, streams, connections that are used again, limits of
 -- time and number, TLS.
 
 local http = require "keywatch.http"
@@ -28,7 +28,7 @@ local function turn_until(holds)
   end)
 end
 
-describe("a client of HTTP", function()
+describe("an HTTP client", function()
   local server, url, client
 
   local function serve(options)

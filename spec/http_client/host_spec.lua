@@ -79,7 +79,7 @@ describe("the HTTP client", function()
   end)
 end)
 
-describe("the HTTP client in workers of nginx #once #peer", function()
+describe("the HTTP client in nginx workers #once #peer", function()
   nginx_stage.with_tests()
 
   it("makes requests in every phase that may wait, streams, and moves with the home", function()

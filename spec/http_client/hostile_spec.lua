@@ -1,4 +1,4 @@
---- The client of HTTP and servers that break the rules: the client reports what is wrong, and its memory is bounded.
+--- The HTTP client and servers that break the rules: the client reports what is wrong, and its memory is bounded.
 
 local http = require "keywatch.http"
 local keywatch = require "keywatch"

@@ -97,7 +97,7 @@ describe("the HTTP client over HTTP/2", function()
     store:close()
   end)
 
-  --- Runs fn(client, url, peers) with a server of HTTP/2 that calls answer(peer, id) for each request.
+  --- Runs fn(client, url, peers) with an HTTP/2 server that calls answer(peer, id) for each request.
   local function with(answer, fn, settings)
     testing.run(function(world)
       local url, peers = raw_server.listen(world, 1000, function(peer)

@@ -1,4 +1,4 @@
---- Requests of HTTP over HTTP/2, frame by frame, in frozen time: which are refused or malformed, bodies and their
+--- HTTP requests over HTTP/2, frame by frame, in frozen time: which are refused or malformed, bodies and their
 -- limits of time, windows, and answers that end before their requests. Without Lua's server: the core's calls.
 
 local h2 = require "spec.support.h2"
@@ -7,7 +7,7 @@ local pair = require "spec.support.pair"
 local KIB, MIB = 1024, 1024 * 1024
 local OK, CANCELLED = 0, 1
 
-describe("a server's exchange of HTTP over HTTP/2", function()
+describe("a server's HTTP exchange over HTTP/2", function()
   local host, raw, calls, by_id
 
   pair.for_each_test(function(new)
@@ -124,7 +124,7 @@ describe("a server's exchange of HTTP over HTTP/2", function()
       { ends = true }), "order")
   end)
 
-  it("is refused with the status of HTTP/1.1, and the connection continues", function()
+  it("is refused with the same status as over HTTP/1.1, and the connection stays open", function()
     local id = 1
     local many = {}
     for i = 1, 101 do many["x" .. i] = "y" end

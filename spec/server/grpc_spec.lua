@@ -53,7 +53,7 @@ describe("a server", function()
         host:pump()
         assert.is_true(one:is_done(), junk)
       end
-      for i = 1, 4 do -- later, "PRI " is the method of a request of HTTP/1.1
+      for i = 1, 4 do -- later, "PRI " is the method of an HTTP/1.1 request
         local one = host:raw(h2.MAGIC:sub(1, i - 1) .. "?" .. h2.MAGIC:sub(i + 1))
         host:pump()
         assert.is_true(one:is_done(), i)

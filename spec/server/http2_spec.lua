@@ -1,4 +1,4 @@
---- Requests of HTTP over HTTP/2 that are no calls of gRPC: streams, backpressure and resets, beside calls on the same
+--- HTTP requests over HTTP/2 that are not gRPC calls: streams, backpressure and resets, beside calls on the same
 -- connection. What HTTP/1.1 does, too, is in http_spec.
 
 local uv = require "spec.support.luv"
@@ -91,7 +91,7 @@ describe("HTTP/2 of a server", function()
     assert.equal("200", status_of(await_stream(one, id)))
   end)
 
-  it("carries requests and calls of gRPC on one connection", function()
+  it("carries requests and gRPC calls on one connection", function()
     server:handle("GET", "/value/{key}", function(request) return store:get(request.params.key).value end)
     local one = connect()
     local frame = require "spec.support.frame"

@@ -1,5 +1,5 @@
---- HTTP/1.1 and HTTP/2 on the port of gRPC: handlers of the program, middleware, plain endpoints, and rules for
--- browsers. Connections of HTTP/2 are in http2_spec.
+--- HTTP/1.1 and HTTP/2 on the gRPC port: handlers of the program, middleware, plain endpoints, and rules for
+-- browsers. HTTP/2 connections are in http2_spec.
 
 local uv = require "spec.support.luv"
 package.loaded.luv = uv -- luv's loop turns the servers; each spec file has modules of its own
@@ -19,7 +19,7 @@ local MIB = 1024 * 1024
 local unpack = table.unpack or unpack -- luacheck: ignore
 
 local function declare(protocol)
-  local it_1 = protocol == "HTTP/1.1" and it or function() end -- for connections of HTTP/1.1
+  local it_1 = protocol == "HTTP/1.1" and it or function() end -- for HTTP/1.1 connections
   local store, server, port, opened, lines
 
   local function serve(options)

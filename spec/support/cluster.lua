@@ -5,7 +5,7 @@
 -- clients, so a client that reads the list of members still does not get their real addresses. Ports are reserved
 -- while no member listens on them. `stop` may be called in any state, and leaves nothing behind.
 --
--- Methods that wait turn the loop of luv, not that of keywatch: if a task calls them, no other task runs until they
+-- Methods that wait turn the luv loop, not that of keywatch: if a task calls them, no other task runs until they
 -- return.
 -- The methods that are called while clients work (kill, launch, pause, resume, cut, mend, is_ready, leader) take only
 -- milliseconds.

@@ -1,4 +1,4 @@
---- Requests of HTTP/2 made by curl.
+--- HTTP/2 requests made by curl.
 
 local process = require "spec.support.process"
 

@@ -16,7 +16,7 @@ local function pack(...) return { n = select("#", ...), ... } end
 
 local LONG = ("x"):rep(300) -- not interned
 local NOW = 1000
-local GOAWAY = "\0\0\8\7" .. ("\0"):rep(13) -- a frame of HTTP/2
+local GOAWAY = "\0\0\8\7" .. ("\0"):rep(13) -- an HTTP/2 frame
 local PAST = 500 -- allocations: more than any binding makes
 
 -- {====== Cases ======
@@ -306,7 +306,7 @@ case("client:dial", of("client", NOW))
 case("client:opened", of("client", NOW))
 case("client:closed", of("client", "why"))
 
--- Clients of HTTP.
+-- HTTP clients.
 case("core.http_client", function() return { idle_timeout = 1 }, NOW end)
 case("client:fetch", of("web", "GET", "spec", "/", { "name", "value" }, 0))
 case("client:write", function(w) return w.web, w.fetch, LONG end)

@@ -1,4 +1,4 @@
---- A client of HTTP/1.1, for specs with a web server: persistent connections, and calls that wait for answers.
+--- An HTTP/1.1 client, for specs with a web server: persistent connections, and calls that wait for answers.
 
 local uv = require "spec.support.luv"
 

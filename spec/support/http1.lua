@@ -1,4 +1,4 @@
---- Connections of HTTP/1.1 in memory, in virtual time, whose invariants are checked after every call.
+--- HTTP/1.1 connections in memory, in virtual time, whose invariants are checked after every call.
 
 local probe = require("keywatch.core").probe
 

@@ -100,7 +100,7 @@ function parts.says(bytes)
   end
 end
 
---- A server of HTTP/1.1, which ends the connection after its answer.
+--- An HTTP/1.1 server, which ends the connection after its answer.
 function parts.http1(status)
   local body = "<html>no</html>"
   return function(conn)
@@ -175,7 +175,7 @@ function parts.compressed(message, encoding)
   end
 end
 
---- Answers like a server without gRPC: with a status of HTTP, and a page.
+--- Answers like a server without gRPC: with an HTTP status, and a page.
 function parts.html(status)
   return function(stream)
     stream:receive()

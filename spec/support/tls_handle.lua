@@ -1,4 +1,4 @@
---- A TCP handle of luv with TLS: it has the methods of a handle that raw.connect calls, and `tcp` and `channel`, for
+--- A luv TCP handle with TLS: it has the methods of a handle that raw.connect calls, and `tcp` and `channel`, for
 -- tests that send bytes that are not TLS.
 
 local luv = require "spec.support.luv"

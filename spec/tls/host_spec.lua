@@ -39,7 +39,7 @@ describe("a host #once", function()
     assert.equal("1", printed)
   end)
 
-  it("whose own settings of OpenSSL are broken does not affect keywatch", function()
+  it("whose own OpenSSL settings are broken does not affect keywatch", function()
     local config = files.write(scratch .. "/openssl.cnf", "openssl_conf = all\n[all]\nproviders = some\n"
       .. "ssl_conf = ssl\n[some]\nnull = none\n[none]\nactivate = 1\n[ssl]\nsystem_default = own\n[own]\n"
       .. "MinProtocol = TLSv1.3\nMaxProtocol = TLSv1.3\n")

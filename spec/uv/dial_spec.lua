@@ -129,7 +129,7 @@ describe("a dialed connection", function()
     return client
   end
 
-  --- A listener of luv, whose loop does not turn: it accepts no connection.
+  --- A luv listener, whose loop does not turn: it accepts no connection.
   local function listen_idly(address)
     local handle = address.path and luv.new_pipe(false) or luv.new_tcp()
     assert(handle:bind(address.path or address.host, address.port))

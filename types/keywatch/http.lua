@@ -2,7 +2,7 @@
 -- SPDX-License-Identifier: MIT
 -- The HTTP client in LuaCATS annotations, for lua-language-server. This file is not executed.
 
----A client of HTTP.
+---An HTTP client.
 ---@class keywatch.http
 local http = {}
 
@@ -114,7 +114,7 @@ function Exchange:parts() end
 ---@nodiscard
 function Exchange:trailers() end
 
----Ends the exchange. If it is not complete, its stream is reset, or its connection of HTTP/1.1 closed.
+---Ends the exchange. If it is not complete, its stream is reset, or its HTTP/1.1 connection closed.
 function Exchange:close() end
 
 return http

@@ -223,7 +223,7 @@ static void on_stream_close(kw_stream *stream, void *ctx) {
   (void)stream, (void)ctx;
 }
 
-/* A connection of HTTP/2. */
+/* An HTTP/2 connection. */
 static kw_session *new_session(http *self, int64_t now) {
   kw_session_options o = kw_session_defaults();
   kw_session_hooks hooks = {.on_close = on_stream_close, .exchange = &self->hooks, .ctx = self};

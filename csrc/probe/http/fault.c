@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fault: the invariants of a connection of HTTP/1.1 between two calls, checked in probe builds.
+ * fault: the invariants of an HTTP/1.1 connection between two calls, checked in probe builds.
  *
  *   - The account is charged for what the connection holds, and an idle connection holds no buffers.
  *   - A connection that has ended has no exchange and no input.

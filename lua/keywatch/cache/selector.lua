@@ -109,7 +109,7 @@ local function sortable(text)
   return is_negative and -#digits or #digits, digits, is_negative
 end
 
---- True if the whole number in the text `a` is less than the one in `b`. Compares the texts, since a number of LuaJIT
+--- True if the whole number in the text `a` is less than the one in `b`. Compares the texts, since a LuaJIT number
 -- cannot hold 64 bits.
 local function is_below(a, b)
   local length, digits, is_negative = sortable(a)

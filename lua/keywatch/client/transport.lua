@@ -751,7 +751,7 @@ function transport_methods:sibling(endpoint)
   return new({ endpoint }, opts)
 end
 
---- Closes the transport, because the worker of nginx exits when its last request has ended; requests can still make
+--- Closes the transport, because the nginx worker exits when its last request has ended; requests can still make
 -- calls. Returns false if this is the transport of such calls, and one is running.
 function transport_methods:drain()
   if self.is_short and self.uses > 0 then return false end

@@ -165,7 +165,7 @@ function checks.election(given, values)
   end
 end
 
-local OF_METRICS = { cert = "metrics-cert", key = "metrics-key", ca = "metrics-cacert" } -- flags, by the option of TLS
+local OF_METRICS = { cert = "metrics-cert", key = "metrics-key", ca = "metrics-cacert" } -- flags, by the TLS option
 
 --- Returns the option `tls` of a manager.
 local function metrics_tls(values)

@@ -40,8 +40,8 @@ TLS
                                        accept only client certificates for one of these names and addresses
   --cipher-suites SUITE,...            cipher suites to use, by their names in Go, such as
                                        TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 (default: all that are safe)
-  --tls-min-version VERSION            minimum version of TLS, TLS1.2 or TLS1.3 (default: TLS1.2)
-  --tls-max-version VERSION            maximum version of TLS (default: TLS1.3)
+  --tls-min-version VERSION            minimum TLS version, TLS1.2 or TLS1.3 (default: TLS1.2)
+  --tls-max-version VERSION            maximum TLS version (default: TLS1.3)
 
 Data
   --data-dir DIR                       directory of the data (default: keywatch.data)

@@ -23,7 +23,7 @@ local function main(name, flags, run, arguments)
   return keywatch.run(run, given)
 end
 
---- Returns the text of an error without "keywatch: ", and with the names of flags instead of the options of TLS.
+--- Returns the text of an error without "keywatch: ", and with the names of flags instead of the TLS options.
 -- `flags` has the name of the flag for each option.
 local function with_flags(text, flags)
   return (text:gsub("^keywatch: ", ""):gsub("the option ([%l_]+)", function(name)

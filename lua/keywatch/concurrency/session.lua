@@ -31,7 +31,7 @@ local function entries_of(root, hex)
   return entries
 end
 
---- Ends a session when its program exits. A session that a request of nginx has opened, or in which a request holds a
+--- Ends a session when its program exits. A session that an nginx request has opened, or in which a request holds a
 -- lock, is abandoned: its lease expires.
 local function give_back(self, seconds)
   if self.is_of_request then return end
@@ -57,7 +57,7 @@ local function new(owner, kept)
     is_listening = false, -- see request.lua
     is_closed = false,
     is_gone = false, -- the server has refused to create a key, since there is no such lease
-    is_of_request = false, -- opened by a request of nginx
+    is_of_request = false, -- opened by an nginx request
     sweeper = nil,
   }, session_mt)
   self.sweeper = sweeper.new(entry.leave)

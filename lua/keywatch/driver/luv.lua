@@ -2,7 +2,7 @@
 --- luv: luv's loop as the host of keywatch's. Neovim has luv as vim.uv, or as vim.loop.
 --
 -- The private loop stays as it is, and is nested: luv polls its descriptor, which becomes readable when the private
--- loop has work. (With sockets of luv every byte would pass through Lua.) Three handles of luv's loop do that:
+-- loop has work. (With luv sockets every byte would pass through Lua.) Three handles of luv's loop do that:
 --
 --   poll      the descriptor: does a step at each event
 --   timer     wakes luv's loop at the next deadline; at once, if a task becomes ready after `prepare` was called

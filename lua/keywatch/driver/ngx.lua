@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- ngx: the driver in nginx with its Lua module, as in OpenResty.
 --
--- A call's options depend on the phase of nginx, see ngx_phase.lua. Before nginx serves, tasks are coroutines, and a
--- private loop of libuv turns while a call blocks. When nginx serves, no loop is open: a task is a light thread that
+-- A call's options depend on the nginx phase, see ngx_phase.lua. Before nginx serves, tasks are coroutines, and a
+-- private libuv loop turns while a call blocks. When nginx serves, no loop is open: a task is a light thread that
 -- waits on a semaphore, and the sockets belong to the home, see ngx_home.lua.
 --
 -- A handler that calls keywatch is a task, too: it is *adopted* when it first does. A task that the program spawns in a
@@ -539,7 +539,7 @@ function driver.patience()
   return not is_serving and kind_of(get_phase()) == "start" and PATIENCE or nil
 end
 
---- True if the caller is a handler of nginx, or a task of one, and not one of the worker.
+--- True if the caller is an nginx handler, or a task of one, and not one of the worker.
 function driver.in_request()
   backend.enter()
   return scheduler.running ~= nil and not worker_tasks[scheduler.running]
@@ -596,7 +596,7 @@ function driver.resolve(name)
 end
 
 --- Looks the names of the endpoints of a new client up by the system's resolver, before nginx serves: later there may
--- be only nginx's resolver, or none. Waits for at most PATIENCE seconds. A client of HTTP has no endpoints.
+-- be only nginx's resolver, or none. Waits for at most PATIENCE seconds. An HTTP client has no endpoints.
 function driver.on_connect(client)
   if not client.transport or is_serving or is_test() or kind_of(get_phase()) ~= "start" then return end
   local deadline = uv.now() + PATIENCE

@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- ngx_home: the part of the driver in nginx that outlives all requests. Each worker has one home.
 --
--- A home lives in a timer of nginx, whose handler owns all cosockets and runs the tasks of the worker. Code of any
+-- A home lives in an nginx timer, whose handler owns all cosockets and runs the tasks of the worker. Code of any
 -- handler may call the home; it passes the work on by a queue and a semaphore. The home's *turn* polls the pollers and
 -- notifies the writers of the connections. A turn never waits, so that any light thread may make it: one that has read
 -- bytes, or one that is about to wait.

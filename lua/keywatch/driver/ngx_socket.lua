@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- ngx_socket: a connection of a client on a cosocket of nginx, plain or with TLS.
+--- ngx_socket: a connection of a client on an nginx cosocket, plain or with TLS.
 --
 -- A cosocket belongs to the handler that has made it. Two light threads of that handler work for a connection: one
 -- reads, and the other one, its parent, connects, writes and closes. All other threads only notify the writer, by its
@@ -17,7 +17,7 @@ local max, min = math.max, math.min
 
 local WRITE = 128 * 1024  -- the most bytes of one write
 local READ = 64 * 1024    -- the most bytes of one read
-local RECORD = 16384      -- bytes of one record of TLS
+local RECORD = 16384      -- bytes of one TLS record
 local IDLE_MS = 2 ^ 31 - 1 -- the timeout of a read, which is then repeated
 local SEND_MS = 60000
 local CONNECT_MS = 60000

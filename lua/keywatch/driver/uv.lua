@@ -105,7 +105,7 @@ function driver.fd() return get_loop():fd() end
 -- The functions for luv.lua.
 local guest = { fd = driver.fd, step = driver.step, timeout = driver.timeout, now = uv.now }
 
---- True while the driver is at work. In a callback of luv this means that a task turns luv's loop.
+--- True while the driver is at work. In a luv callback this means that a task turns luv's loop.
 function guest.is_turning() return tasks.is_turning end
 
 --- True if there is a task that is not done, or a server.

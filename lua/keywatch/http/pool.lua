@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- pool: the connections of an HTTP client. Their number is bounded, in total and for each origin. An exchange takes an
--- idle connection or a new one, and releases it at its end. Exchanges share connections of HTTP/2. While there is none,
+-- idle connection or a new one, and releases it at its end. Exchanges share HTTP/2 connections. While there is none,
 -- exchanges wait in order of arrival.
 --
 -- The driver polls the pool while it has a connection, or opens one. None of this work needs a task.
@@ -24,7 +24,7 @@ local function new(opts)
     opts = opts,
     pid = core.pid(),
     hosts = {},       -- by the key of the origin: { count = of connections, idle = a list, the newest last, shared = a
-                      -- list of connections of HTTP/2, has_h2 = the server speaks HTTP/2 }
+                      -- list of HTTP/2 connections, has_h2 = the server speaks HTTP/2 }
     count = 0,        -- of all connections
     open = {},        -- as keys: connections
     dialing = {},     -- waiters whose connections are being opened
@@ -304,7 +304,7 @@ function pool_methods:poll()
     if idle_since and (is_over or left and left <= 0) then
       over[#over + 1] = connection
     elseif left then
-      wait = sooner(wait, left) -- the core closes idle connections of HTTP/1.1
+      wait = sooner(wait, left) -- the core closes idle HTTP/1.1 connections
     end
   end
   for _, connection in ipairs(over) do drop(self, connection) end
@@ -329,7 +329,7 @@ function pool_methods:check_process()
   end
 end
 
---- Called when sockets belong to another timer of nginx from now on: no more exchanges begin on the present
+--- Called when sockets belong to another nginx timer from now on: no more exchanges begin on the present
 -- connections, and idle ones are closed.
 function pool_methods:on_move()
   for connection in pairs(self.open) do connection.is_left = true end
@@ -337,7 +337,7 @@ function pool_methods:on_move()
   update(self)
 end
 
---- Closes the idle connections, because the worker of nginx exits when its last request has ended; requests can still
+--- Closes the idle connections, because the nginx worker exits when its last request has ended; requests can still
 -- make requests. Returns false if a connection is in use.
 function pool_methods:drain()
   self.is_drained = true

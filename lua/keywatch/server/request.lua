@@ -98,7 +98,7 @@ end
 
 local function gather(self) return call.take(self, true) end
 
---- Waits for the whole body, and returns it. Raises an error of HTTP status 413 if it has more than `max` bytes.
+--- Waits for the whole body, and returns it. Raises an error with HTTP status 413 if it has more than `max` bytes.
 function request_methods:body(max)
   local parts, left = {}, max or MAX_BODY
   for part in gather, self do

@@ -115,7 +115,7 @@ function server_methods:metrics()
   return metrics.text(self)
 end
 
---- Adds a handler of HTTP requests: handler(request) returns a status, a body and headers; see request.lua.
+--- Adds a handler for HTTP requests: handler(request) returns a status, a body and headers; see request.lua.
 function server_methods:handle(method, path, handler)
   check.argument(type(method) == "string", 1, "handle", "string", method)
   check.argument(type(path) == "string", 2, "handle", "string", path)

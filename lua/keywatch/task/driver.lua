@@ -59,8 +59,8 @@
 --   detach(poller)   From now on the poller is not polled. Does nothing if it is not attached.
 --
 -- A poller may have the method after_fork(), which is called in the child after a fork; the method on_move(), which is
--- called when sockets have to be opened elsewhere from now on, for example in another timer of nginx; and the method
--- close(), which is called when a worker of nginx exits. One poller may have the method rested(), which is called when
+-- called when sockets have to be opened elsewhere from now on, for example in another nginx timer; and the method
+-- close(), which is called when an nginx worker exits. One poller may have the method rested(), which is called when
 -- the loop has stopped turning. poll may attach and detach any poller. A poller with the field is_steady = true has
 -- nothing new to do before the loop has turned, or the seconds have passed: it need not be polled in between. The
 -- driver sets its field poll_at, the time of the next poll; the poller sets the field to nil if a caller outside of the
@@ -173,7 +173,7 @@ local function await(object, name, deadline, holds)
   return true
 end
 
---- True if the caller is a request of nginx, and not the program itself.
+--- True if the caller is an nginx request, and not the program itself.
 local function in_request()
   local d = get()
   return d.in_request ~= nil and d.in_request()

@@ -249,7 +249,7 @@ local function mark_requests(world, transport)
   transport.reads.mark = function(path, bytes) return mark(world, path, bytes) end
 end
 
---- Adds a client to the world: its connections get an origin, and requests of gRPC get tokens.
+--- Adds a client to the world: its connections get an origin, and gRPC requests get tokens.
 local function adopt(world, client)
   local transport, network = client.transport or client.pool, world.network
   world.last_origin = world.last_origin + 1
