@@ -61,7 +61,7 @@ void kw_http_reset(kw_http *http) {
 }
 
 void kw_http_close_exchange(kw_http *http, const char *why) {
-  http->is_open = http->is_head = http->is_old = http->is_paused = false;
+  http->is_open = http->is_head = http->is_http10 = http->is_paused = false;
   http->may_upgrade = http->is_dropped = http->is_chunked = false;
   http->wants_room = http->knows_gone = false;
   http->n_interim = 0;

@@ -10,8 +10,8 @@
  * complete; until then bytes of later requests wait, up to KW_HTTP_AHEAD, and then the connection wants no bytes. A
  * client begins the next request once the answer has arrived.
  *
- * Every resource that a peer can consume has a limit. A server refuses a request with a status, and closes; a client's
- * exchange fails with a text:
+ * Every resource that a peer can consume has a limit. A server refuses a request with the status below, and closes; a
+ * client's exchange fails, and on_close gets the reason:
  *   line of a request      max_line bytes: 414
  *   head, or trailers      max_head bytes, KW_HEAD_FIELDS fields: 431
  *   body                   max_body bytes, or as the owner sets it in the exchange: 413
@@ -102,17 +102,17 @@ void kw_http_step(kw_http *http, int64_t now);
 
 /* }====== */
 
-/* Client: begins an exchange, whose owner is `owner`. request->length is that of the body: 0 if there is none, -1 if it
- * is not known yet. The scheme is not used. The head is copied. Returns NULL, with nothing sent, if the connection has
- * an exchange, drains or has ended, if the server has closed its side, if a part of the head is not valid, or if memory
- * is short. */
+/* Client: begins an exchange, and sets its owner. request->length is the length of the body: 0 if there is none, -1 if
+ * it is not known yet. The scheme is not used. The head is copied. Returns NULL, with nothing sent, if the connection
+ * has an exchange, drains or has ended, if the server has closed its side, if a part of the head is not valid, or if
+ * memory is short. */
 kw_exchange *kw_http_request_begin(kw_http *http, const kw_http_request *request, void *owner);
 
 /* Ends the connection once its exchange is complete, at the latest after `ms` milliseconds; at once if it is idle. */
 void kw_http_drain(kw_http *http, int64_t ms, int64_t now);
 
-/* Ends the connection at once, for the reason `why`, and calls on_close for its exchange. The output may still be
- * written. */
+/* Ends the connection at once, for the reason `why`, which is copied, and calls on_close for its exchange. The output
+ * may still be written. */
 void kw_http_end(kw_http *http, const char *why);
 
 /* True if there is no exchange and no part of a message, and the connection has not ended. */

@@ -5,8 +5,8 @@
  *   server   on_request -> on_body* -> on_end          answer -> write* -> end
  *   client   write* -> end                             on_answer -> on_body* -> on_end
  *
- * on_close is always the last hook of an exchange, which is not valid after it. A server may answer at any time, also
- * before the body of the request has arrived; after its `end` no more of the request is delivered.
+ * on_close is the last hook of every exchange. After it the exchange is not valid. A server may answer at any time,
+ * also before the body of the request has arrived; after its `end` no more of the request is delivered.
  *
  * After an answer with status 101 the exchange carries bytes of another protocol both ways: on_body and `write` have
  * them, on_end is the end of the peer's bytes, and `end` the end of ours and of the connection.
@@ -50,8 +50,8 @@ typedef struct kw_http_answer {
 typedef struct kw_exchange kw_exchange;
 
 /* Functions of the owner of exchanges. A hook may call every function of an exchange, but none of the carrier. Slices
- * are valid only inside of the hook. `ctx` is that of the carrier. A hook that is marked for the other role may be
- * NULL. */
+ * are valid only inside of the hook. `ctx` is the one that the carrier was made with. A server may leave the hooks
+ * marked "Client" NULL, and a client those marked "Server". */
 typedef struct kw_exchange_hooks {
   /* Server: the head of a request has arrived. The owner may set exchange->max_body, and its own fields. */
   void (*on_request)(kw_exchange *exchange, const kw_http_request *request, void *ctx);
@@ -77,8 +77,8 @@ typedef struct kw_exchange_hooks {
   kw_slice (*date)(void *ctx);
 } kw_exchange_hooks;
 
-/* The carrier of an exchange: an HTTP/1.1 connection or an HTTP/2 stream. The functions are those below. `blob` has
- * the bytes; NULL: they are copied. */
+/* The carrier of an exchange: an HTTP/1.1 connection or an HTTP/2 stream. It implements the functions below. `blob` is
+ * the blob that has the bytes; if it is NULL, they are copied. */
 typedef struct kw_exchange_carrier {
   bool (*answer)(kw_exchange *exchange, const kw_http_answer *answer);
   bool (*write)(kw_exchange *exchange, kw_blob *blob, kw_slice bytes);
@@ -121,12 +121,12 @@ static inline bool kw_exchange_end(kw_exchange *exchange, const kw_http_field *t
   return exchange->carrier->end(exchange, trailers, n);
 }
 
-/* Pauses the delivery of the body. The peer is then not read. */
+/* Pauses the delivery of the body. Until it is resumed, no bytes are read from the peer (backpressure). */
 static inline void kw_exchange_pause(kw_exchange *exchange) {
   exchange->carrier->pause(exchange, true);
 }
 
-/* Resumes the delivery of the body, which the next function of the carrier does. */
+/* Resumes the delivery of the body: on_body is called by the next function of the carrier, such as kw_http_flush. */
 static inline void kw_exchange_resume(kw_exchange *exchange) {
   exchange->carrier->pause(exchange, false);
 }

@@ -13,7 +13,7 @@
 
 #include "base/slice.h"
 
-#define KW_FIRST_BYTES 33 /* as many bytes are always enough */
+#define KW_FIRST_BYTES 33 /* this many bytes are always enough */
 
 typedef enum kw_first {
   KW_FIRST_UNKNOWN, /* more bytes are needed */
@@ -23,7 +23,7 @@ typedef enum kw_first {
   KW_FIRST_FOREIGN
 } kw_first;
 
-/* Returns the protocol that begins with these bytes: all that were received so far, or at least KW_FIRST_BYTES. */
+/* Returns the protocol of a client. `bytes` are all bytes received so far, or the first KW_FIRST_BYTES or more. */
 kw_first kw_first_bytes(kw_slice bytes);
 
 #endif

@@ -48,7 +48,7 @@ kw_refusal kw_head_find(kw_head_search *search, kw_slice bytes, size_t max_line,
 
 /* {====== Fields ====== */
 
-/* Fields that the engine uses. */
+/* Fields that the connection interprets. */
 typedef enum known_field {
   CONNECTION,
   CONTENT_LENGTH,
@@ -58,34 +58,34 @@ typedef enum known_field {
   PROXY_CONNECTION,
   TRANSFER_ENCODING,
   UPGRADE,
-  KNOWN
+  OTHER /* and the number of the names */
 } known_field;
 
-/* Returns KNOWN if the engine does not use the field. The names differ in their lengths, except for two. */
+/* Returns OTHER if the connection does not interpret the field. The names differ in their lengths, except for two. */
 static known_field find_name(kw_slice name) {
   switch (name.len) {
-    case 4: return kw_text_equal(name, "host") ? HOST : KNOWN;
-    case 6: return kw_text_equal(name, "expect") ? EXPECT : KNOWN;
-    case 7: return kw_text_equal(name, "upgrade") ? UPGRADE : KNOWN;
+    case 4: return kw_text_equal(name, "host") ? HOST : OTHER;
+    case 6: return kw_text_equal(name, "expect") ? EXPECT : OTHER;
+    case 7: return kw_text_equal(name, "upgrade") ? UPGRADE : OTHER;
     case 10:
       if (kw_text_equal(name, "connection")) return CONNECTION;
-      return kw_text_equal(name, "keep-alive") ? KEEP_ALIVE : KNOWN;
-    case 14: return kw_text_equal(name, "content-length") ? CONTENT_LENGTH : KNOWN;
-    case 16: return kw_text_equal(name, "proxy-connection") ? PROXY_CONNECTION : KNOWN;
-    case 17: return kw_text_equal(name, "transfer-encoding") ? TRANSFER_ENCODING : KNOWN;
-    default: return KNOWN;
+      return kw_text_equal(name, "keep-alive") ? KEEP_ALIVE : OTHER;
+    case 14: return kw_text_equal(name, "content-length") ? CONTENT_LENGTH : OTHER;
+    case 16: return kw_text_equal(name, "proxy-connection") ? PROXY_CONNECTION : OTHER;
+    case 17: return kw_text_equal(name, "transfer-encoding") ? TRANSFER_ENCODING : OTHER;
+    default: return OTHER;
   }
 }
 
 bool kw_head_is_reserved(kw_slice name) {
   known_field known = find_name(name);
-  return known != KNOWN && known != EXPECT;
+  return known != OTHER && known != EXPECT;
 }
 
 /* What the known fields of a head say. */
 typedef struct facts {
-  kw_slice values[KNOWN]; /* of the last field of each name */
-  unsigned counts[KNOWN];
+  kw_slice values[OTHER]; /* of the last field of each name */
+  unsigned counts[OTHER];
   bool says_close;
   bool says_keep_alive;
   bool says_upgrade;
@@ -103,11 +103,11 @@ static void note_connection(facts *f, kw_slice list) {
 static void note_field(kw_head *head, facts *f, kw_http_field field) {
   known_field known = find_name(field.name);
   if (known == CONNECTION) note_connection(f, field.value);
-  if (known != KNOWN) {
+  if (known != OTHER) {
     f->values[known] = field.value;
     f->counts[known]++;
   }
-  if (known == KNOWN || known == CONTENT_LENGTH || known == EXPECT)
+  if (known == OTHER || known == CONTENT_LENGTH || known == EXPECT)
     head->fields[head->n_fields++] = field;
 }
 

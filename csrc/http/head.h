@@ -15,8 +15,8 @@
 
 #include "http/exchange.h"
 
-#define KW_HEAD_FIELDS 100 /* fields of a head: 431 */
-#define KW_HEAD_HTTP2 2    /* as the minor version: HTTP/2, whose fields arrive separated */
+#define KW_HEAD_FIELDS 100 /* maximum number of fields of a head; more are refused with 431 */
+#define KW_HEAD_HTTP2 2    /* as the minor version: HTTP/2, whose fields arrive already split */
 
 /* Why a message is refused: the status of the answer, and a text. Status 0: it is not refused. */
 typedef struct kw_refusal {
@@ -24,7 +24,7 @@ typedef struct kw_refusal {
   const char *text;
 } kw_refusal;
 
-/* A search for the end of a head. It begins as all 0; for the end of trailers with line_number 1. */
+/* A search for the end of a head. It begins as all 0, or, for the end of trailers, with line_number 1. */
 typedef struct kw_head_search {
   size_t at;            /* all bytes before were searched */
   size_t line;          /* start of the line at `at` */
@@ -54,14 +54,15 @@ typedef struct kw_head {
 kw_refusal kw_head_parse_request(kw_slice bytes, kw_head *head);
 kw_refusal kw_head_parse_answer(kw_slice bytes, kw_head *head);
 
-/* True if the owner of an exchange must not send a field of this name, because the engine sets or interprets it. */
+/* True if the owner of an exchange must not send a field of this name, because the connection sets or interprets it. */
 bool kw_head_is_reserved(kw_slice name);
 
 /* Parses the fields after a chunked body, up to the empty line. */
 kw_refusal kw_head_parse_trailers(kw_slice bytes, kw_head *head);
 
-/* Do the same for HTTP/2, with fields that are not pseudo-header fields. head->request has what the pseudo-header
- * fields say: method, scheme, authority and path; or head->answer has the status. */
+/* Do the same for HTTP/2. `fields` are those of the message without the pseudo-header fields. Before the call the
+ * caller puts the values of the pseudo-header fields into `head`: head->request has the method, scheme, authority and
+ * path; or head->answer has the status. */
 kw_refusal kw_head_take_request(const kw_http_field *fields, size_t n, kw_head *head);
 kw_refusal kw_head_take_answer(const kw_http_field *fields, size_t n, kw_head *head);
 kw_refusal kw_head_take_trailers(const kw_http_field *fields, size_t n, kw_head *head);

@@ -48,7 +48,7 @@ static void find(void *library, const char *name, void *function) {
   memcpy(function, &found, sizeof found);
 }
 
-bool kw_inflate_is_there(void) {
+bool kw_inflate_is_available(void) {
   void *library = zlib.was_tried ? NULL : dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
   zlib.was_tried = true;
   if (library != NULL) {
@@ -71,7 +71,7 @@ static void release(void *ctx, void *block) {
 }
 
 kw_inflate *kw_inflate_new(void) {
-  if (!kw_inflate_is_there()) return NULL;
+  if (!kw_inflate_is_available()) return NULL;
   kw_inflate *inflate = kw_alloc_zeroed(sizeof *inflate);
   if (inflate == NULL) return NULL;
   inflate->state.alloc = allocate;

@@ -117,7 +117,7 @@ static void begin_request(kw_http *http, kw_head *head) {
   if (request->scheme.len == 0) request->scheme = kw_slice_text(scheme);
   http->is_open = true;
   http->is_head = kw_slice_is(request->method, "HEAD");
-  http->is_old = head->minor == 0;
+  http->is_http10 = head->minor == 0;
   http->expects = head->expects;
   http->may_upgrade = head->upgrade.len > 0;
   http->keeps_alive = !head->closes;

@@ -49,7 +49,7 @@ static kw_write_extra frame_answer(kw_http *http, const kw_http_answer *answer) 
   int status = answer->status;
   kw_write_extra extra = {.length = answer->length};
   http->is_dropped = http->is_head || status == 204 || status == 304;
-  http->is_chunked = !http->is_dropped && answer->length < 0 && !http->is_old && status != 101;
+  http->is_chunked = !http->is_dropped && answer->length < 0 && !http->is_http10 && status != 101;
   if (answer->length >= 0 && status != 204 && status != 101) extra.framing = KW_WRITE_LENGTH;
   if (http->is_chunked) extra.framing = KW_WRITE_CHUNKED;
   bool is_until_close = extra.framing == KW_WRITE_NOTHING && !http->is_dropped;
@@ -57,7 +57,7 @@ static kw_write_extra frame_answer(kw_http *http, const kw_http_answer *answer) 
   http->keeps_alive = http->keeps_alive && !http->is_draining && !http->expects &&
                       !is_until_close && http->n_exchanges + 1 < http->options->max_requests;
   if (!http->keeps_alive) extra.connection = "close";
-  if (http->keeps_alive && http->is_old) extra.connection = "keep-alive";
+  if (http->keeps_alive && http->is_http10) extra.connection = "keep-alive";
   if (status == 101) extra.connection = "upgrade";
   return extra;
 }
@@ -68,7 +68,7 @@ static bool send_answer(kw_exchange *exchange, const kw_http_answer *answer) {
   if (!may_answer(http, answer)) return false;
   if (answer->status != 101) sent.upgrade = (kw_slice){0};
   if (answer->status == 100) http->expects = false;
-  if (is_interim(answer)) return http->is_old || write_answer(http, &sent, (kw_write_extra){0});
+  if (is_interim(answer)) return http->is_http10 || write_answer(http, &sent, (kw_write_extra){0});
   bool is_switch = answer->status == 101;
   if (is_switch) http->in = KW_IN_RAW;
   http->sends = is_switch ? KW_SENDS_RAW : KW_SENDS_BODY;

@@ -5,8 +5,8 @@
  *   connection.c   life of a connection            receive.c   messages that arrive
  *   timers.c       everything that has a time      send.c      messages that are sent: the carrier of exchanges
  *
- * Only kw_receive, kw_http_wrote and kw_http_settle call hooks, except `date`. Functions of exchanges change the state
- * and the output, and kw_receive acts on that.
+ * Only kw_receive, kw_http_wrote and kw_http_settle call hooks; the hook `date` may be called anywhere. Functions of
+ * exchanges change the state and the output, and the next kw_receive acts on the changes.
  */
 #ifndef KW_HTTP_STATE_H
 #define KW_HTTP_STATE_H
@@ -59,10 +59,10 @@ struct kw_http {
   kw_chain out;
   int64_t left; /* bytes that are missing of the sent body; -1: unknown */
 
-  /* The exchange. These are false while there is none, except expects. */
+  /* The exchange. While there is none, all of these are false, except `expects`. */
   bool is_open;      /* on_close was not called */
   bool is_head;      /* the method is HEAD */
-  bool is_old;       /* the request is one of HTTP/1.0 */
+  bool is_http10;    /* the request is an HTTP/1.0 request */
   bool is_paused;    /* the owner wants no bytes of the body */
   bool expects;      /* a server's client waits for status 100 */
   bool may_upgrade;  /* the request offers other protocols */
@@ -85,12 +85,11 @@ struct kw_http {
 
   /* Times in milliseconds */
   int64_t now;
-  int64_t idle_since; /* start of the connection, or end of the last exchange or of its output */
-  int64_t head_since; /* first byte of the head; KW_HTTP_NEVER: none has arrived */
-  int64_t
-      last_received;  /* last bytes, or resumption of the body; KW_HTTP_NEVER: kw_receive sets it */
-  int64_t last_wrote; /* last progress of the output, or its start; KW_HTTP_NEVER: the same */
-  int64_t end_deadline; /* of a drain, or of lingering */
+  int64_t idle_since;    /* start of the connection, or end of the last exchange or of its output */
+  int64_t head_since;    /* first byte of the head; KW_HTTP_NEVER: none has arrived */
+  int64_t last_received; /* last bytes, or resumption of the body; KW_HTTP_NEVER: see kw_receive */
+  int64_t last_wrote;    /* last progress or start of the output; KW_HTTP_NEVER: see kw_receive */
+  int64_t end_deadline;  /* of a drain, or of lingering */
 };
 
 static inline kw_http *kw_http_of(const kw_exchange *exchange) {
@@ -130,8 +129,8 @@ void kw_http_settle(kw_http *http);
 
 /* {====== receive.c ====== */
 
-/* Processes the queued input and then these bytes, as far as possible, and queues the rest. Then calls
- * kw_http_settle. */
+/* Processes the queued input and then these bytes, as far as possible, and queues the rest. Times that are
+ * KW_HTTP_NEVER become the present time. Then calls kw_http_settle. */
 void kw_receive(kw_http *http, kw_slice bytes);
 
 /* }====== */

@@ -19,7 +19,7 @@ typedef struct kw_target {
   kw_slice path;      /* with the query; or * */
 } kw_target;
 
-/* Takes a target apart. Returns NULL; or the reason why the target is refused: it has none of these forms, an invalid
+/* Parses a target. Returns NULL; or the reason why the target is refused: it has none of these forms, an invalid
  * character or host, or a path that kw_path_fault refuses. The slices are parts of `text`, or constants. */
 const char *kw_target_parse(kw_slice method, kw_slice text, kw_target *target);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * text: the sets of characters of HTTP/1.1, and comparisons without regard to case (RFC 9110 §5.6).
+ * text: the character sets of HTTP/1.1, and case-insensitive comparisons (RFC 9110 §5.6).
  */
 #ifndef KW_HTTP_TEXT_H
 #define KW_HTTP_TEXT_H
@@ -17,13 +17,13 @@ size_t kw_text_token(kw_slice text);
 bool kw_text_is_value(kw_slice text);
 
 /* True if the slice may be a request target: visible ASCII, except the four characters " # < >. Not empty. Browsers
- * send the other characters that RFC 3986 does not allow, as | in a query, without encoding them. */
+ * send the other characters that RFC 3986 does not allow, such as | in a query, without encoding them. */
 bool kw_text_is_target(kw_slice text);
 
 /* True if the slice is a host with an optional port: a name, an IPv4 address, or an IPv6 address in brackets. */
 bool kw_text_is_authority(kw_slice text);
 
-/* True if the slice is `lower`, which has no capital letters, without regard to case. */
+/* True if the slice equals `lower`, which has no capital letters. Ignores the case of the slice. */
 bool kw_text_equal(kw_slice text, const char *lower);
 
 /* Takes the next element of a list that is separated by commas, without the white space around it. Elements may be

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * write: writes heads, with the fields that the engine adds: the length of the body, date, connection and upgrade.
+ * write: writes heads, with the fields that the connection adds: the length of the body, date, connection and upgrade.
  */
 #ifndef KW_HTTP_WRITE_H
 #define KW_HTTP_WRITE_H
@@ -18,18 +18,19 @@ typedef enum kw_write_framing {
 typedef struct kw_write_extra {
   kw_write_framing framing;
   int64_t length;         /* with KW_WRITE_LENGTH */
-  const char *connection; /* the field connection; NULL: none */
+  const char *connection; /* value of the field connection; NULL: none */
   kw_slice date;          /* empty: none */
 } kw_write_extra;
 
-/* True if each name is a token that the engine does not set, and each value has no control bytes: so no line of a head
- * can be injected. */
+/* True if each name is a token that the connection does not set itself, and no value has control bytes, which could
+ * inject a line into the head. */
 bool kw_write_allows(const kw_http_field *fields, size_t n);
 
 /* True if each part of a request may be sent. */
 bool kw_write_allows_request(const kw_http_request *request);
 
-/* True if the field content-length says how long the body of a request is. */
+/* True if the request gets the field content-length: it has a body of known length, or none, and a method (POST, PUT,
+ * PATCH) that usually has one. */
 bool kw_write_has_length(const kw_http_request *request);
 
 /* Returns the value of the field `date` that is added to an answer. Empty: none, or the answer has one. */

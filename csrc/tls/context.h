@@ -79,7 +79,7 @@ typedef enum kw_tls_news {
   KW_TLS_FILES_FAILED   /* changed files are unusable, see kw_tls_context_trouble */
 } kw_tls_news;
 
-/* Returns the news, once. Repeated failures with the same text are one news. */
+/* Returns the news, once. Repeated failures with the same text are reported once. */
 kw_tls_news kw_tls_context_take_news(kw_tls_context *context);
 
 /* Returns the own certificate of a context, which lives until the context is rebuilt; or NULL. */

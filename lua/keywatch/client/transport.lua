@@ -644,7 +644,7 @@ local function error_of_waiter(waiter, call)
 end
 
 --- True if a call that has failed may be tried again.
-local function is_worth_another(waiter, call)
+local function may_retry(waiter, call)
   return call.is_read and waiter.status == grpc_status.UNAVAILABLE or is_refused(waiter, call)
 end
 
@@ -675,7 +675,7 @@ local function attempt(self, call)
   end
   local failure = error_of_waiter(waiter, call)
   if waiter.status == grpc_status.UNAVAILABLE then self.leader_probe:begin(connection) end
-  if self.tries_once or not is_worth_another(waiter, call) then return true, nil, failure end
+  if self.tries_once or not may_retry(waiter, call) then return true, nil, failure end
   call.failures = call.failures + 1
   self.request_trouble = failure.message
   -- The repetition has no pause if there is another connection, but only the first time: otherwise, while no member has
@@ -685,9 +685,9 @@ local function attempt(self, call)
   return false, nil, failure
 end
 
---- Repeats a call until its end. `failure` is the error of the first attempt, or nil if the next one needs no pause.
--- Returns the same as `unary`.
-local function insist(self, call, failure)
+--- Repeats a call until it succeeds, is refused, or reaches its deadline. `failure` is the error of the first attempt,
+-- or nil if the next attempt needs no pause. Returns the same as `unary`.
+local function retry(self, call, failure)
   while true do
     if failure and not pause(self, call.failures, call.deadline) then return nil, failure end
     local is_over, back, err, connection = attempt(self, call)
@@ -696,8 +696,8 @@ local function insist(self, call, failure)
   end
 end
 
---- Ends the attempts of a caller that was killed.
-local function undo_insist(self)
+--- Ends the retries of a caller that was killed.
+local function stop_retrying(self)
   count(self, "retrying", -1)
   if self.retrying == 0 then self.request_trouble = nil end
   if not self.is_attached then self.state:update() end
@@ -716,7 +716,7 @@ local function make_call(self, path, bytes, deadline, is_read, metadata, report)
   local is_over, back, err, connection = attempt(self, call)
   if is_over then return back, err, connection end
   count(self, "retrying", 1)
-  local ok, found, why, by = driver.protect(undo_insist, self, insist, self, call, err)
+  local ok, found, why, by = driver.protect(stop_retrying, self, retry, self, call, err)
   count(self, "retrying", -1)
   if self.retrying == 0 then self.request_trouble = nil end
   if not self.is_attached then self.state:update() end -- no poll will do that
@@ -751,8 +751,8 @@ function transport_methods:sibling(endpoint)
   return new({ endpoint }, opts)
 end
 
---- Closes the transport, because the nginx worker exits when its last request has ended; requests can still make
--- calls. Returns false if this is the transport of such calls, and one is running.
+--- Closes the transport: the nginx worker exits when it has served its last request. Requests may make calls until
+-- then. Returns false if this is the transport of such calls, and one is running.
 function transport_methods:drain()
   if self.is_short and self.uses > 0 then return false end
   self.is_drained = true

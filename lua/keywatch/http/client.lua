@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: MIT
---- client: an HTTP client: requests, their repetition, redirects; and streams.
+--- client: an HTTP client: requests, with one retry and redirects; and streams.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -114,8 +114,8 @@ local function headers_of(self, own)
   return by_name
 end
 
---- Returns headers as a list of fields; and the value of the header host, if there is one. Headers whose value is false
--- are left out.
+--- Returns headers as a list of fields, { name, value, name, value }; and the value of the header host, or nil. Headers
+-- whose value is false are left out.
 local function fields_of(by_name, what)
   local list, host = {}, nil
   for name, value in pairs(by_name) do
@@ -139,7 +139,7 @@ local function new_request(url, opts, headers, what)
   return { method = method, url = url, location = location, list = list, host = host, length = 0 }
 end
 
---- Takes a connection and begins an exchange. Returns it, or nil and an error.
+--- Takes a connection and begins an exchange. Returns the exchange; or nil and an error.
 local function begin(self, request, limits)
   while true do
     local connection, err = self.pool:acquire(request.location, limits.deadline)
@@ -148,10 +148,10 @@ local function begin(self, request, limits)
     local exchange = exchanges.begin(self.pool, connection, request, limits)
     if exchange then
       exchange.client = self -- must not be collected before the exchange
-      exchange.wants_plain = self.opts.decompress
+      exchange.decompresses = self.opts.decompress
       return exchange
     end
-    connection.is_left = true
+    connection.is_retired = true
     self.pool:release(connection)
     if not was_used then
       return nil, errors.new("invalid_argument", ("keywatch: %s %s: the request is not valid"):format(request.method,
@@ -219,13 +219,13 @@ local function attempt(self, request, body, limits, max_body)
   if answer then return answer end
   local may_repeat = exchange.is_repeatable and exchange.is_unanswered and failure.code == "unavailable"
     and IS_IDEMPOTENT[request.method] and (body == nil or type(body) == "string")
-  if may_repeat then exchange.connection.is_left = true end
+  if may_repeat then exchange.connection.is_retired = true end
   if not IS_IDEMPOTENT[request.method] then failure.maybe_done = true end
   return nil, failure, may_repeat
 end
 
---- Makes a request, and once more if the connection was used before and ended without an answer.
-local function insist(self, request, body, limits, max_body)
+--- Makes a request, and repeats it once if the connection was used before and has ended without an answer.
+local function attempt_and_retry(self, request, body, limits, max_body)
   request.length = type(body) == "string" and #body or body and -1 or 0
   local answer, err, may_repeat = attempt(self, request, body, limits, max_body)
   if may_repeat then answer, err = attempt(self, request, body, limits, max_body) end
@@ -282,7 +282,7 @@ function client_methods:request(url, opts)
   local most = left
   while true do
     local answer
-    answer, err = insist(self, request, body, limits, max_body)
+    answer, err = attempt_and_retry(self, request, body, limits, max_body)
     if not answer then return nil, err end
     answer.url = request.url
     if most == 0 or not IS_REDIRECT[answer.status] or not answer.headers.location then return answer end
@@ -297,8 +297,8 @@ function client_methods:request(url, opts)
   end
 end
 
---- Begins a request whose body, and the body of whose answer, are streams. Returns the exchange; or nil and an error.
--- The timeout ends when the head of the answer has arrived.
+--- Begins a request. The bodies of the request and of the answer are streams. Returns the exchange; or nil and an
+-- error. The timeout ends when the head of the answer has arrived.
 function client_methods:open(url, opts)
   opts = check.options(opts, "open", OPEN_KINDS)
   local request, err = new_request(url, opts, headers_of(self, opts.headers), "open")

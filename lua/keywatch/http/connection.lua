@@ -22,17 +22,18 @@ local function dial(endpoint, address, options, security)
   return setmetatable({
     core = object,
     endpoint = endpoint,
-    arrivals = {},      -- driver events by the id of the exchange: set when the core has news for it
-    count = 0,          -- of exchanges that have taken it
-    is_shared = false,  -- HTTP/2: carries many exchanges at once. Known once it is open
+    arrivals = {},      -- by the id of the exchange: a driver event, set when the core has something for the exchange
+    count = 0,          -- of exchanges on the connection
+    is_shared = false,  -- HTTP/2: carries many exchanges at once. Known once the connection is open
     was_used = false,   -- an exchange has ended
-    is_left = false,    -- no more exchanges begin
+    is_retired = false, -- no more exchanges begin
     is_closed = false,
     idle_since = nil,   -- a time while the connection is idle
   }, connection_mt)
 end
 
---- Wakes the exchanges that have news. Returns whether the connection is open; whether it has ended; and why.
+--- Wakes the exchanges for which the core has something. Returns whether the connection is open; whether it has ended;
+-- and the reason.
 function connection_methods:poll()
   local object = self.core
   for id in object.next_fetch, object do
@@ -42,7 +43,7 @@ function connection_methods:poll()
   return object:health()
 end
 
---- Returns a number that changes when bytes have moved.
+--- Returns a number that changes when bytes were received or sent.
 function connection_methods:progress()
   local _, _, _, _, received = self.core:health()
   return (received or 0) - self.core:unsent()
@@ -50,7 +51,7 @@ end
 
 --- True if another exchange may take the connection.
 function connection_methods:takes_more()
-  if self.is_closed or self.is_left then return false end
+  if self.is_closed or self.is_retired then return false end
   local takes_more, most = self.core:is_idle()
   self.is_shared = most ~= nil
   return takes_more and self.count < (most or 1)

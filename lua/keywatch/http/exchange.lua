@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- exchange: one request of an HTTP client, and its answer.
 --
--- An exchange has a connection of the pool until both messages are complete, or one has failed. A connection whose
--- exchange is closed earlier is closed, too, and so is that of an exchange that is collected as garbage.
+-- An exchange has a connection of the pool until both messages are complete, or one has failed. If the exchange is
+-- closed earlier, or is collected as garbage, its stream is reset, or its HTTP/1.1 connection closed.
 
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
@@ -11,9 +11,9 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local sooner = require("keywatch.task.timers").sooner
 
-local REFUSED = "the answer is refused: " -- begins the core's text of a malformed answer
+local REFUSED = "the answer is refused: " -- the beginning of the core's text about a malformed answer
 
-local PACKED = { gzip = true, ["x-gzip"] = true, deflate = true } -- values of content-encoding
+local COMPRESSED = { gzip = true, ["x-gzip"] = true, deflate = true } -- values of content-encoding
 
 local exchange_methods, exchange_mt = check.class "keywatch.exchange"
 
@@ -38,28 +38,28 @@ local function new_error(self, code, text)
 end
 
 --- Releases the connection. `is_complete`: another exchange may use it.
-local function leave(self, is_complete)
+local function release(self, is_complete)
   if self.is_over then return end
   self.is_over = true
   local connection = self.connection
   connection.arrivals[self.id] = nil
   if not is_complete then
-    connection.is_left = connection.is_left or not connection.is_shared
+    connection.is_retired = connection.is_retired or not connection.is_shared
     connection.core:drop(self.id)
   end
   self.pool:release(connection)
   self.arrival:set()
 end
 
---- Ends the exchange with an error, and returns that.
+--- Ends the exchange with an error, and returns the error.
 local function fail(self, code, text)
   self.failure = self.failure or new_error(self, code, text)
-  leave(self, false)
+  release(self, false)
   return self.failure
 end
 
---- Begins an exchange on a connection. request: method, url, location, list (of fields), length, host (or nil). limits:
--- deadline, stall. Returns nil if the connection takes none.
+--- Begins an exchange on a connection, and returns the exchange. request: method, url, location, list (of fields),
+-- length, host (or nil). limits: deadline, stall. Returns nil if the connection takes no more exchanges.
 local function begin(pool, connection, request, limits)
   local location = request.location
   local id = connection.core:fetch(request.method, request.host or location.authority, location.path, request.list,
@@ -80,7 +80,7 @@ local function begin(pool, connection, request, limits)
     sentinel = compat.sentinel(function()
       driver.forget { close = function()
         if not connection.arrivals[id] then return end
-        connection.arrivals[id], connection.is_left = nil, connection.is_left or not connection.is_shared
+        connection.arrivals[id], connection.is_retired = nil, connection.is_retired or not connection.is_shared
         connection.core:drop(id)
         pool:release(connection)
       end }
@@ -89,21 +89,21 @@ local function begin(pool, connection, request, limits)
     trailers_by_name = nil,
     has_end = false,     -- all of the body was taken
     is_finished = false, -- the request is complete
-    is_over = false,     -- the connection was given back
+    is_over = false,     -- the connection was released
     failure = nil,       -- the error that the exchange has ended with
-    is_unanswered = false, -- of a failed exchange: no byte of an answer has arrived
-    is_streamed = false, -- the deadline is that of the head
-    wants_plain = false, -- a compressed body is decompressed
+    is_unanswered = false, -- the exchange has failed before a byte of the answer has arrived
+    is_streamed = false, -- the deadline ends when the head of the answer has arrived
+    decompresses = false, -- a compressed body is decompressed
     inflater = nil,      -- of the core, while the body is compressed
-    packed = nil,        -- bytes of the body that are being decompressed
-    packed_at = 1,       -- the index of the next of them
-    is_unpacked = true,  -- the compressed data is complete
-    collected = nil,     -- parts of the body that were taken while the exchange was writing; nil: none are taken then
-    room = 0,            -- for more bytes in `collected`; less than 0: enough was taken
+    compressed = nil,    -- bytes of the body that are being decompressed
+    compressed_at = 1,   -- the index of the next of these bytes
+    is_decompressed = true, -- the compressed data is complete
+    collected = nil,     -- parts of the body that arrived while the request was sent; nil: they stay in the core
+    room = 0,            -- for more bytes in `collected`; less than 0: the body is larger than max_body
   }, exchange_mt)
 end
 
--- {====== News ======
+-- {====== Receiving ======
 
 local function on_closed(self, why, is_unanswered)
   if why and not self.has_end then
@@ -112,27 +112,29 @@ local function on_closed(self, why, is_unanswered)
     self.failure = self.pool.is_closed and errors.closed("client")
       or new_error(self, is_malformed and "malformed" or "unavailable", why)
   end
-  leave(self, why == nil)
+  release(self, why == nil)
 end
 
---- Prepares to decompress the body, if it is compressed. A length is that of the compressed body.
-local function begin_unpacking(self)
+--- Prepares to decompress the body, if it is compressed. Removes the header content-length, which counts compressed
+-- bytes.
+local function begin_decompression(self)
   local headers = self.head.headers
-  local is_packed = PACKED[(headers["content-encoding"] or ""):lower()]
-  if not is_packed or not self.wants_plain or self.request.method == "HEAD" then return end
+  local is_compressed = COMPRESSED[(headers["content-encoding"] or ""):lower()]
+  if not is_compressed or not self.decompresses or self.request.method == "HEAD" then return end
   self.inflater = core.inflater()
   if not self.inflater then return end
   headers["content-encoding"], headers["content-length"] = nil, nil
 end
 
---- Takes the next news of the core. Returns "head", "body" and its bytes, "end", or "closed"; nil if there is none.
+--- Takes the next part of the answer from the core. Returns "head", "body" and its bytes, "end", or "closed"; or nil if
+-- nothing has arrived.
 local function take(self)
   if self.is_over then return nil end
   local kind, one, two = self.connection.core:take(self.id)
   if kind == "head" then
     self.head = { status = one, headers = by_name(two) }
     if self.is_streamed then self.deadline = nil end
-    begin_unpacking(self)
+    begin_decompression(self)
   elseif kind == "end" then
     self.has_end, self.trailers_by_name = true, by_name(one)
   elseif kind == "closed" then
@@ -153,22 +155,18 @@ local function collect(self)
   until not kind or self.room < 0
 end
 
-local function wait_for(self, seconds)
-  return self.arrival:wait(seconds)
-end
-
---- Waits for news. `own` is the deadline of the caller, after which the exchange stays open. has_stall: the exchange
--- fails if no byte moves for its field `stall`. Returns true; or nil and an error.
+--- Waits until something has arrived. `own` is the deadline of the caller, after which the exchange stays open.
+-- has_stall: the exchange fails if no byte moves for `stall` seconds. Returns true; or nil and an error.
 local function await(self, own, has_stall, stage)
   local d, stall = driver.get(), has_stall and self.stall or math.huge
   while true do
     local now, before = d.now(), has_stall and self.connection:progress()
     local limit = sooner(sooner(own, self.deadline), stall < math.huge and now + stall or nil)
-    if wait_for(self, limit and math.max(0, limit - now)) then return true end
+    if self.arrival:wait(limit and math.max(0, limit - now)) then return true end
     now = d.now()
     if limit and now < limit then return nil, core.new_error("timeout") end -- driver.expire has ended the wait
     if self.deadline and now >= self.deadline then
-      if self.connection:progress() == self.began_at then self.connection.is_left = true end -- it may be dead
+      if self.connection:progress() == self.began_at then self.connection.is_retired = true end -- it may be dead
       return nil, fail(self, "timeout", stage .. " took too long")
     elseif own and now >= own then
       return nil, core.new_error("timeout")
@@ -203,10 +201,11 @@ function exchange_methods:write(bytes)
     if has_room then return true end
     if has_room == false then return await_room(self) end
   end
-  return nil, self.failure or new_error(self, "closed", "the exchange has ended before the request: answer says why")
+  return nil, self.failure
+    or new_error(self, "closed", "the exchange has ended before the request: call answer() for the reason")
 end
 
---- Ends the request. Does nothing if it has ended.
+--- Ends the request. Does nothing if the request is complete.
 function exchange_methods:finish()
   if self.is_finished then return end
   self.is_finished = true
@@ -233,14 +232,15 @@ function exchange_methods:answer(timeout)
   return self.head
 end
 
---- Takes the news after the end of an answer, and ends the request, so that the connection is free at once.
+--- Takes the rest from the core after the end of an answer, and ends the request, so that the connection is free at
+-- once.
 local function conclude(self)
   while take(self) do end
   if self.is_finished or self.is_over then return end
   self:finish()
 end
 
---- Waits for the next part of the body as it was sent. Returns it; nil after the last one; or nil and an error.
+--- Waits for the next part of the body, and returns it as it was sent; nil after the last one; or nil and an error.
 local function read_sent(self, own)
   while not self.has_end do
     if self.collected and self.collected[1] then return table.remove(self.collected, 1) end
@@ -257,33 +257,33 @@ local function read_sent(self, own)
   return nil
 end
 
---- Returns the next piece of a compressed body, "" if more of it is needed; or nil and an error.
-local function unpack_more(self)
-  local piece, at, is_unpacked = self.inflater:step(self.packed, self.packed_at)
+--- Returns the next decompressed piece of the body, "" if more bytes are needed; or nil and an error.
+local function decompress_more(self)
+  local piece, at, is_decompressed = self.inflater:step(self.compressed, self.compressed_at)
   if not piece then return nil, fail(self, "malformed", at) end
-  self.packed_at, self.is_unpacked = at, is_unpacked
-  if at > #self.packed and piece == "" then self.packed = nil end
+  self.compressed_at, self.is_decompressed = at, is_decompressed
+  if at > #self.compressed and piece == "" then self.compressed = nil end
   return piece
 end
 
---- Does what read_sent does, for the next piece of a compressed body.
-local function read_packed(self, own)
+--- Does what read_sent does, and decompresses the body.
+local function read_decompressed(self, own)
   while true do
-    if not self.packed then
+    if not self.compressed then
       local bytes, err = read_sent(self, own)
       if err then return nil, err end
-      if not bytes and not self.is_unpacked then
+      if not bytes and not self.is_decompressed then
         return nil, fail(self, "malformed", "the compressed body is not complete")
       end
       if not bytes then return nil end
-      self.packed, self.packed_at, self.is_unpacked = bytes, 1, false
+      self.compressed, self.compressed_at, self.is_decompressed = bytes, 1, false
     end
-    local piece, err = unpack_more(self)
+    local piece, err = decompress_more(self)
     if piece ~= "" then return piece, err end
   end
 end
 
---- Waits for the next part of the body. Returns it; nil after the last one; or nil and an error, of code "timeout"
+--- Waits for the next part of the body, and returns it; nil after the last one; or nil and an error, of code "timeout"
 -- after `timeout` seconds: the exchange then stays open.
 function exchange_methods:read(timeout)
   check.timeout(timeout, "read")
@@ -293,10 +293,10 @@ function exchange_methods:read(timeout)
     local head, err = self:answer(timeout)
     if not head then return nil, err end
   end
-  return (self.inflater and read_packed or read_sent)(self, own)
+  return (self.inflater and read_decompressed or read_sent)(self, own)
 end
 
---- Returns an iterator over the parts of the body. It raises the error that the exchange fails with.
+--- Returns an iterator over the parts of the body. If the exchange fails, the iterator raises the error.
 function exchange_methods:parts()
   return function()
     local part, err = self:read()
@@ -312,9 +312,9 @@ end
 
 -- }======
 
---- Ends the exchange. If it is not complete, its connection is closed.
+--- Ends the exchange. If it is not complete, its stream is reset, or its HTTP/1.1 connection closed.
 function exchange_methods:close()
-  leave(self, false)
+  release(self, false)
 end
 
 exchange_mt.__close = exchange_methods.close

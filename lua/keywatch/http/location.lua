@@ -19,7 +19,7 @@ end
 local function parse_path(text)
   local path, query = text:gsub("#.*$", ""):match("^([^?]*)(.*)$")
   if text:find("[^\33-\126]") or (path .. query):find('["<>]') then
-    return nil, "has characters that must be encoded, as %20 for a space"
+    return nil, "has characters that must be percent-encoded, such as %20 for a space"
   end
   local is_wrong = path:gsub("%%%x%x", ""):find("%", 1, true) or path:find("%%00")
   if is_wrong then return nil, "has an escape that is not valid" end

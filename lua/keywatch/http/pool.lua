@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- pool: the connections of an HTTP client. Their number is bounded, in total and for each origin. An exchange takes an
--- idle connection or a new one, and releases it at its end. Exchanges share HTTP/2 connections. While there is none,
--- exchanges wait in order of arrival.
+-- idle connection or a new one, and releases the connection at its end. Exchanges share HTTP/2 connections. While no
+-- connection is free, exchanges wait in order of arrival.
 --
 -- The driver polls the pool while it has a connection, or opens one. None of this work needs a task.
 
@@ -23,8 +23,8 @@ local function new(opts)
   return setmetatable({
     opts = opts,
     pid = core.pid(),
-    hosts = {},       -- by the key of the origin: { count = of connections, idle = a list, the newest last, shared = a
-                      -- list of HTTP/2 connections, has_h2 = the server speaks HTTP/2 }
+    hosts = {},       -- by the key of the origin: { count = of connections, idle = a list, the newest last, shared =
+                      -- the HTTP/2 connections, has_h2 = the server speaks HTTP/2 }
     count = 0,        -- of all connections
     open = {},        -- as keys: connections
     dialing = {},     -- waiters whose connections are being opened
@@ -53,7 +53,7 @@ end
 
 -- {====== Counting ======
 
---- Counts a connection to an origin, which is being opened.
+--- Counts a connection that is being opened to an origin.
 local function add(self, key)
   local host = self.hosts[key]
   if not host then
@@ -70,7 +70,7 @@ local function subtract(self, key)
   if host.count == 0 then self.hosts[key] = nil end
 end
 
---- Closes a connection, and forgets it. Does nothing if it was forgotten before.
+--- Closes a connection, removes it from the pool, and wakes its exchanges. A second call does nothing.
 local function drop(self, connection)
   if not self.open[connection] then return connection:close() end
   local key = connection.endpoint.key
@@ -102,7 +102,7 @@ local function is_dialing(self, key)
 end
 
 --- True if a connection to an origin may be opened. May close an idle one to another origin. If the server speaks
--- HTTP/2, one is opened at a time.
+-- HTTP/2, only one connection is opened at a time.
 local function has_room(self, key)
   local host = self.hosts[key]
   if host and host.count >= self.opts.max_per_host then return false end
@@ -114,7 +114,7 @@ end
 
 -- {====== Waiters ======
 
---- Takes a connection for an exchange. Returns it.
+--- Takes a connection for an exchange, and returns the connection.
 local function take(connection)
   connection.count, connection.idle_since = connection.count + 1, nil
   return connection
@@ -240,8 +240,8 @@ local function error_of(waiter)
   return errors.new("timeout", ("keywatch: %s: %s took too long"):format(key, stage))
 end
 
---- Waits for a connection to an endpoint, whose field `key` is the URL of its origin. Returns it, or nil and an error.
--- The caller has to release it.
+--- Waits for a connection to an endpoint, whose field `key` is the URL of its origin. Returns the connection, which the
+-- caller has to release; or nil and an error.
 function pool_methods:acquire(endpoint, deadline)
   self:check_process()
   if self.is_closed then return nil, errors.closed("client") end
@@ -273,7 +273,7 @@ function pool_methods:acquire(endpoint, deadline)
   return nil, err
 end
 
---- Takes back a connection, whose exchange has ended.
+--- Releases a connection from an exchange that has ended.
 function pool_methods:release(connection)
   connection.was_used, connection.count = true, connection.count - 1
   local is_open = self.open[connection] and not self.is_closed
@@ -324,7 +324,7 @@ function pool_methods:check_process()
   self.pid, self.open, self.hosts, self.count, self.dialing, self.waiting = pid, {}, {}, 0, {}, {}
   driver.get().look() -- ends the connections
   for connection in pairs(open) do
-    connection.is_left = true
+    connection.is_retired = true
     connection:poll()
   end
 end
@@ -332,13 +332,13 @@ end
 --- Called when sockets belong to another nginx timer from now on: no more exchanges begin on the present
 -- connections, and idle ones are closed.
 function pool_methods:on_move()
-  for connection in pairs(self.open) do connection.is_left = true end
+  for connection in pairs(self.open) do connection.is_retired = true end
   while drop_oldest(self) do end
   update(self)
 end
 
---- Closes the idle connections, because the nginx worker exits when its last request has ended; requests can still
--- make requests. Returns false if a connection is in use.
+--- Closes the idle connections: the nginx worker exits when it has served its last request, and may make requests until
+-- then. Returns false if a connection is in use.
 function pool_methods:drain()
   self.is_drained = true
   while drop_oldest(self) do end
