@@ -86,7 +86,7 @@ static inline bool kw_account_ask(kw_account *account, size_t n) {
   return false;
 }
 
-/* Returns the most bytes more that kw_account_ask would let the account hold. */
+/* Returns how many more bytes kw_account_ask would let the account hold. */
 static inline size_t kw_account_room(const kw_account *account) {
   const kw_budget *budget = account->budget;
   if (budget == NULL) return SIZE_MAX;

@@ -66,7 +66,7 @@
 /* Pushes the function core.client. */
 void kw_bind_push_client(lua_State *L);
 
-/* Pushes the function core.http_client, see bind/lua_fetch.h. To be called after kw_bind_push_client. */
+/* Pushes the function core.http_client, see bind/lua_fetch.h. Must be called after kw_bind_push_client. */
 void kw_bind_push_http_client(lua_State *L);
 
 /* Returns the client of the object at stack index `arg`; NULL: it is closed. */

@@ -10,7 +10,7 @@
  * name. A number that the VM cannot hold is a decimal string. A field that is zero, false or empty is absent,
  * except in a oneof and in lists. A message that is present is a table, even if it is empty.
  *
- * A third argument of decode is the most fields and list items that a message may have. Unknown and repeated fields
+ * A third argument of decode limits the number of fields and list items of a message. Unknown and repeated fields
  * count, too. A message with more fails with the error request_too_large.
  *
  * encode calls no metamethods: no Lua code runs except finalizers. If a table does not fit the message, encode raises

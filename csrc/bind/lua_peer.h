@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_peer: what the bindings of connections share: the clock, deadlines, pending bytes, and blobs that become
- * strings.
+ * lua_peer: functions that the bindings of connections share: the clock, deadlines, pending bytes, and blobs that
+ * become strings.
  */
 #ifndef KW_BIND_LUA_PEER_H
 #define KW_BIND_LUA_PEER_H
@@ -13,14 +13,14 @@
 /* Returns CLOCK_MONOTONIC in milliseconds. */
 int64_t kw_bind_clock_ms(void);
 
-/* Returns the time of the caller's clock, argument `arg` in seconds, in whole milliseconds that have passed. Without
- * the argument, returns CLOCK_MONOTONIC. */
+/* Returns argument `arg`, a time of the caller's clock in seconds, in milliseconds, rounded down. Without the argument,
+ * returns CLOCK_MONOTONIC. */
 int64_t kw_bind_opt_now(lua_State *L, int arg);
 
-/* Pushes a deadline, given in milliseconds, as seconds. Returns how many values were pushed: 0 for INT64_MAX. */
+/* Pushes a deadline, given in milliseconds, as seconds. Returns the number of pushed values: 1, or 0 for INT64_MAX. */
 int kw_bind_push_deadline(lua_State *L, int64_t when);
 
-/* Creates the class of holders. To be called once for each VM, before kw_bind_new_holder. */
+/* Creates the class of holders. Must be called once per VM, before kw_bind_new_holder. */
 void kw_bind_add_holder(lua_State *L);
 
 /* Pushes an empty holder, a userdata that owns a reference to a blob, and returns the address where the caller puts

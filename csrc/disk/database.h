@@ -111,8 +111,8 @@ int kw_database_apply(const kw_database *db, const kw_commit_group *group);
 /* Returns the number of leaf pages that the reader sees, for kw_database_need. */
 size_t kw_database_leaves(const kw_database *db);
 
-/* Returns the most bytes that a group may need in the database. `leaves` is the result of kw_database_leaves. Walks
- * over the group. Any thread. */
+/* Returns the maximum number of bytes that a group may need in the database. `leaves` is the result of
+ * kw_database_leaves. Walks over the group. Any thread. */
 size_t kw_database_need(const kw_database *db, size_t leaves, const kw_commit_group *group);
 
 /* Reserves space for groups that need `need` bytes together, and of which `group` is the last: writing them will not

@@ -66,7 +66,7 @@ static size_t part_bytes(const kw_lmdb_file *file, const kw_commit_change *c) {
   return RECORD_OVERHEAD + (len < file->page / 2 ? len : len / LARGE_SHARE);
 }
 
-/* Returns the most parts that this many bytes need, including the last transaction. */
+/* Returns the maximum number of parts that this many bytes need, including the last transaction. */
 static size_t parts_of(size_t bytes) {
   return bytes / PART_BYTES + 1;
 }

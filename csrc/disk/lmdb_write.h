@@ -28,8 +28,8 @@ int kw_lmdb_write(const kw_lmdb_file *file, size_t seen, const kw_commit_group *
 /* Returns the number of leaf pages of all tables except meta that a transaction sees. */
 size_t kw_lmdb_leaves(const kw_lmdb_file *file, MDB_txn *txn);
 
-/* Returns the most bytes that a group may need, without those that every transaction needs. `leaves` is the result of
- * kw_lmdb_leaves. */
+/* Returns the maximum number of bytes that a group may need, without those that every transaction needs. `leaves` is
+ * the result of kw_lmdb_leaves. */
 size_t kw_lmdb_need(const kw_lmdb_file *file, size_t leaves, const kw_commit_group *group);
 
 /* Allocates space for groups that may need `need` bytes, and that will be written together. `group` is one of them: it

@@ -113,10 +113,10 @@ typedef struct kw_tls {
   kw_tls_channel *(*accept)(kw_tls_context *context, kw_tls_failure *failure);
 
   /* Makes a channel for a socket that was dialed. `host` is the name or address that the certificate has to be for,
-   * unless the context has a server name. `place`, for example "host:port", is a key under which a session is stored
-   * for resumption; the certificates of a stored session are verified here. Returns NULL, with *failure set, if memory
-   * is short, the context is one of servers, `host` is missing or unusable, or the process is in exit. */
-  kw_tls_channel *(*connect)(kw_tls_context *context, const char *host, const char *place,
+   * unless the context has a server name. `cache_key`, for example "host:port", is the key under which a session is
+   * stored for resumption; the certificates of a stored session are verified here. Returns NULL, with *failure set, if
+   * memory is short, the context is one of servers, `host` is missing or unusable, or the process is in exit. */
+  kw_tls_channel *(*connect)(kw_tls_context *context, const char *host, const char *cache_key,
                              kw_tls_failure *failure);
 
   /* Queues ciphertext. len 0: the other side has closed its end. Returns how many bytes were taken: all, as long as

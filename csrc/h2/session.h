@@ -216,7 +216,7 @@ size_t kw_session_most(const kw_session *session);
 bool kw_session_takes_more(const kw_session *session);
 
 /* Client: fails the exchanges that cannot end: all if the session has ended; after a GOAWAY those that were not sent.
- * To be called after the session was fed, stepped or ended. */
+ * Must be called after the session was fed, stepped or ended. */
 void kw_session_end_exchanges(kw_session *session);
 
 /* Sends PING, which a live peer answers. */

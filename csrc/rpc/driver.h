@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * driver: the driver of a connection, which moves its bytes: the driver's hooks, and the last deadline that it was
- * given. For rpc/peer.c and rpc/client.c, the two kinds of connection in face/engine.h.
+ * driver: what a connection knows of its driver, which moves the bytes of the connection: the driver's hooks, and the
+ * last deadline that it was given. For rpc/peer.c and rpc/client.c, the two kinds of connection in face/engine.h.
  *
- * A later deadline, as after any received bytes, is not reported at once. The driver then calls `step` once too early,
- * and gets the later deadline after that.
+ * If the deadline moves to a later time, as it does after received bytes, the driver is not notified. It then calls
+ * `step` once too early, and gets the later deadline after that.
  */
 #ifndef KW_RPC_DRIVER_H
 #define KW_RPC_DRIVER_H
@@ -46,7 +46,7 @@ static inline void kw_driver_update(kw_driver *driver, int64_t due) {
   kw_driver_touch(driver);
 }
 
-/* Notes that the driver has called `step`: it has no deadline until it is given one. */
+/* Notes that the driver has called `step`: it knows no deadline until kw_driver_set_deadline passes one. */
 static inline void kw_driver_stepped(kw_driver *driver) {
   driver->due = INT64_MAX;
 }

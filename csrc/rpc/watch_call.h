@@ -22,18 +22,18 @@ typedef struct kw_watch_call_info {
   bool is_paused;     /* paused by flow control, because its only subscription is not read */
 } kw_watch_call_info;
 
-/* Begins a Watch call with `n` fields of metadata. Returns its number, or 0 like kw_client_call. max_torn is the limit
- * in bytes of one answer together with earlier fragments of the same revision. A subscription that receives more fails
- * with KW_ERR_ANSWER_TOO_LARGE. */
+/* Begins a Watch call with `n` fields of metadata. Returns its number; 0 if memory is short, or the connection takes no
+ * more calls. max_torn is the limit in bytes of one answer together with earlier fragments of the same revision. A
+ * subscription that receives more fails with KW_ERR_ANSWER_TOO_LARGE. */
 uint64_t kw_watch_call_open(kw_client *client, const kw_http_field *metadata, size_t n,
                             size_t max_torn);
 
 /* Returns the watch call of a number, or NULL if it has ended. Valid until the call ends. */
 kw_watch_call *kw_watch_call_find(const kw_client *client, uint64_t number);
 
-/* Attaches an idle subscription, which must live until it is detached or its call has ended: asks the server to
- * create its watch. Returns false, with nothing changed, if there is no memory to attach it. If there is none to send
- * the request, the call ends, and true is returned: the subscription is idle again. */
+/* Attaches an idle subscription: asks the server to create its watch. The subscription must live until it is detached
+ * or the call has ended. Returns false, with nothing changed, if there is no memory to attach it. If there is no memory
+ * to send the request, the call ends, the subscription is idle again, and true is returned. */
 bool kw_watch_call_attach(kw_watch_call *call, kw_subscription *sub);
 
 /* Takes a subscription off its call, if it has one. The subscription becomes idle, unless it has failed. The server
@@ -55,9 +55,9 @@ void kw_watch_call_trust(kw_watch_call *call);
 /* Describes a watch call. */
 kw_watch_call_info kw_watch_call_inspect(const kw_watch_call *call);
 
-/* Adds an attached subscription to its connection's list of ready watches, and disarms it, if it is armed and has a
- * notice. Adds it in any case if announces_progress is set. If it has a feed, moves its notices to the replica instead,
- * and adds it if the feed has to notify the owner. Does nothing for a subscription without a call. */
+/* Adds an attached subscription to the list of ready watches of its connection: if it is armed and has a notice, which
+ * disarms it, or if announces_progress is set. If the subscription has a feed, moves its notices to the replica
+ * instead, and adds it if the feed has to notify the owner. Does nothing for a subscription without a call. */
 void kw_watch_call_wake(kw_subscription *sub);
 
 #endif

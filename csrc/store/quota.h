@@ -7,7 +7,8 @@
 
 #include "store/state.h"
 
-/* Checks an op before it is evaluated. Returns KW_OK or an error, see kw_store_apply. */
+/* Checks an op before it is evaluated. Returns KW_OK, or an error of kw_store_apply. May arm the alarm
+ * KW_ALARM_NO_SPACE, see kw_quota_check. */
 int kw_store_admit(kw_store *store, const kw_op *op, kw_arena *arena);
 
 /* Returns the bytes of the store, in the database or in memory; sets *in_use to the part with data. Records that are

@@ -192,7 +192,7 @@ typedef struct kw_write_owner {
   void *ctx;
 } kw_write_owner;
 
-/* Returns the most operations and compares that all lists of a transaction may have together. */
+/* Returns the maximum number of operations and compares in all lists of a transaction together. */
 size_t kw_store_most_of_txn(const kw_store *store);
 
 /* True if an op cannot write, whatever the results of its compares: a range, or a transaction of only ranges and such

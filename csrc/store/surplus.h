@@ -15,7 +15,7 @@ typedef struct kw_store kw_store;
 
 /* All zero at first, except that due_at is KW_NEVER. */
 typedef struct kw_surplus {
-  size_t most;    /* the most bytes in use since memory was last returned */
+  size_t most;    /* maximum bytes in use since memory was last returned */
   size_t freed;   /* how many of these bytes were free when the last step ended */
   int64_t due_at; /* KW_NEVER: there is too little to return */
   kw_mem_trim trim;

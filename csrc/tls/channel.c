@@ -118,11 +118,12 @@ static kw_tls_channel *fail_memory(kw_tls_failure *failure) {
 }
 
 /* `begin` sets the side of the handshake: SSL_set_accept_state or SSL_set_connect_state. */
-static kw_tls_channel *open_entered(kw_tls_context *context, const char *host, const char *place,
-                                    void (*begin)(SSL *ssl), kw_tls_failure *failure) {
+static kw_tls_channel *open_entered(kw_tls_context *context, const char *host,
+                                    const char *cache_key, void (*begin)(SSL *ssl),
+                                    kw_tls_failure *failure) {
   kw_tls_channel *channel = kw_alloc_zeroed(sizeof *channel);
   if (channel == NULL) return fail_memory(failure);
-  channel->ssl = kw_tls_context_open(context, host, place, &channel->remote);
+  channel->ssl = kw_tls_context_open(context, host, cache_key, &channel->remote);
   if (channel->ssl != NULL && !attach_bio(channel))
     kw_tls_fail(&channel->remote.failure, KW_TLS_MEMORY, "not enough memory");
   ERR_clear_error();
@@ -135,13 +136,14 @@ static kw_tls_channel *open_entered(kw_tls_context *context, const char *host, c
   return NULL;
 }
 
-static kw_tls_channel *open_channel(kw_tls_context *context, const char *host, const char *place,
-                                    void (*begin)(SSL *ssl), kw_tls_failure *failure) {
+static kw_tls_channel *open_channel(kw_tls_context *context, const char *host,
+                                    const char *cache_key, void (*begin)(SSL *ssl),
+                                    kw_tls_failure *failure) {
   if (!kw_tls_enter()) {
     kw_tls_fail_ending(failure);
     return NULL;
   }
-  kw_tls_channel *channel = open_entered(context, host, place, begin, failure);
+  kw_tls_channel *channel = open_entered(context, host, cache_key, begin, failure);
   kw_tls_leave();
   return channel;
 }
@@ -155,14 +157,14 @@ kw_tls_channel *kw_tls_channel_accept(kw_tls_context *context, kw_tls_failure *f
   return open_channel(context, NULL, NULL, SSL_set_accept_state, failure);
 }
 
-kw_tls_channel *kw_tls_channel_connect(kw_tls_context *context, const char *host, const char *place,
-                                       kw_tls_failure *failure) {
+kw_tls_channel *kw_tls_channel_connect(kw_tls_context *context, const char *host,
+                                       const char *cache_key, kw_tls_failure *failure) {
   failure->fault = KW_TLS_NONE;
   if (kw_tls_context_is_server(context)) {
     kw_tls_fail(failure, KW_TLS_OPTION, "this is a context of servers");
     return NULL;
   }
-  return open_channel(context, host, place, SSL_set_connect_state, failure);
+  return open_channel(context, host, cache_key, SSL_set_connect_state, failure);
 }
 
 /* OpenSSL would not resume a TLS 1.2 session whose connection has ended without close_notify. During exit nothing is

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * channel: the TLS of one connection, bytes in and bytes out. Most of these functions are those of kw_tls, see
- * face/tls.h for their contracts.
+ * channel: the TLS of one connection, bytes in and bytes out. For the functions without a comment see kw_tls in
+ * face/tls.h.
  *
  *   handshake   `feed` queues, `step` works. HTTP instead of TLS is recognized by the first bytes
  *   open        `read` and `write` work
  *   done        the channel has failed, or was finished. An alert may be pending
  *
- * The memory of a channel is bounded: KW_TLS_INPUT bytes of received ciphertext; pending ciphertext, of which
- * KW_TLS_OUTPUT bytes and one record from `write`, and 64 KiB from `read`, which may make answers (to key updates) and
- * reads nothing beyond that; and OpenSSL's buffers of one record in each direction, which are freed while they are
- * empty.
+ * The memory of a channel is bounded:
+ *   received ciphertext   KW_TLS_INPUT bytes
+ *   pending ciphertext    KW_TLS_OUTPUT bytes and one record from `write`; and 64 KiB from `read`, which may have to
+ *                         answer the peer (key updates), and reads no more while these answers are pending
+ *   OpenSSL's buffers     one record in each direction; freed while they are empty
  */
 #ifndef KW_TLS_CHANNEL_H
 #define KW_TLS_CHANNEL_H
@@ -20,13 +21,13 @@
 typedef struct kw_tls_info {
   const char *version; /* "TLSv1.3" */
   const char *suite;   /* "TLS_AES_128_GCM_SHA256" */
-  const char *name;    /* server name that the client has asked for (SNI); or NULL */
+  const char *name;    /* server name that the client has sent (SNI); or NULL */
   bool is_resumed;
 } kw_tls_info;
 
 kw_tls_channel *kw_tls_channel_accept(kw_tls_context *context, kw_tls_failure *failure);
-kw_tls_channel *kw_tls_channel_connect(kw_tls_context *context, const char *host, const char *place,
-                                       kw_tls_failure *failure);
+kw_tls_channel *kw_tls_channel_connect(kw_tls_context *context, const char *host,
+                                       const char *cache_key, kw_tls_failure *failure);
 void kw_tls_channel_close(kw_tls_channel *channel);
 
 size_t kw_tls_channel_feed(kw_tls_channel *channel, const void *bytes, size_t len);
@@ -44,7 +45,7 @@ bool kw_tls_channel_has_h2(const kw_tls_channel *channel);
 /* Does what kw_tls_channel_read_from does, without *input. */
 size_t kw_tls_channel_read(kw_tls_channel *channel, void *to, size_t cap);
 
-/* Fails the channel, because plaintext or ciphertext that was taken from it was lost for lack of memory. */
+/* Fails the channel: the caller has lost plaintext or ciphertext of the channel for lack of memory. */
 void kw_tls_channel_lose(kw_tls_channel *channel);
 
 /* Describes an open channel: what the two sides have agreed on. The texts live as long as the channel. */

@@ -17,7 +17,7 @@
 
 /* A session that is stored for resumption. */
 typedef struct kept {
-  char *place; /* NULL: the slot is free */
+  char *cache_key; /* NULL: the slot is free */
   SSL_SESSION *session;
 } kept;
 
@@ -80,7 +80,7 @@ static char *copy_text(const void *bytes, size_t len) {
 /* {====== Sessions ====== */
 
 static void forget(kept *slot) {
-  kw_free(slot->place);
+  kw_free(slot->cache_key);
   SSL_SESSION_free(slot->session);
   *slot = (kept){NULL, NULL};
 }
@@ -89,10 +89,10 @@ static void forget_all(kw_tls_context *context) {
   for (size_t i = 0; i < KW_TLS_KEPT; i++) forget(&context->kept[i]);
 }
 
-static kept *find_kept(kw_tls_context *context, const char *place) {
+static kept *find_kept(kw_tls_context *context, const char *cache_key) {
   for (size_t i = 0; i < KW_TLS_KEPT; i++) {
     kept *slot = &context->kept[i];
-    if (slot->place != NULL && strcmp(slot->place, place) == 0) return slot;
+    if (slot->cache_key != NULL && strcmp(slot->cache_key, cache_key) == 0) return slot;
   }
   return NULL;
 }
@@ -102,20 +102,20 @@ static kept *find_kept(kw_tls_context *context, const char *place) {
 static int on_new_session(SSL *ssl, SSL_SESSION *session) {
   kw_tls_remote *remote = SSL_get_app_data(ssl);
   kw_tls_context *context = remote->context;
-  if (remote->place == NULL || SSL_get_SSL_CTX(ssl) != context->ssl) return 0;
+  if (remote->cache_key == NULL || SSL_get_SSL_CTX(ssl) != context->ssl) return 0;
   SSL_SESSION *copy = SSL_SESSION_dup(session);
   if (copy == NULL) return 0;
-  kept *slot = find_kept(context, remote->place);
+  kept *slot = find_kept(context, remote->cache_key);
   if (slot == NULL) {
-    char *place = copy_text(remote->place, strlen(remote->place));
-    if (place == NULL) {
+    char *cache_key = copy_text(remote->cache_key, strlen(remote->cache_key));
+    if (cache_key == NULL) {
       SSL_SESSION_free(copy);
       return 0;
     }
     slot = &context->kept[context->next_kept];
     context->next_kept = (context->next_kept + 1) % KW_TLS_KEPT;
     forget(slot);
-    slot->place = place;
+    slot->cache_key = cache_key;
   }
   SSL_SESSION_free(slot->session);
   slot->session = copy;
@@ -128,8 +128,8 @@ static bool is_voided(kw_tls_fault fault) {
 }
 
 static void forget_voided(kw_tls_remote *remote) {
-  if (remote->place == NULL || !is_voided(remote->failure.fault)) return;
-  kept *slot = find_kept(remote->context, remote->place);
+  if (remote->cache_key == NULL || !is_voided(remote->failure.fault)) return;
+  kept *slot = find_kept(remote->context, remote->cache_key);
   if (slot != NULL) forget(slot);
 }
 
@@ -573,28 +573,28 @@ static bool set_name(SSL *ssl, const kw_tls_remote *remote) {
          X509_VERIFY_PARAM_set1_host(param, remote->name, 0) == 1;
 }
 
-/* Returns the key under which a session is stored: a place has a session for each name. */
-static char *join(const char *name, const char *place) {
-  size_t len = strlen(name), place_len = strlen(place);
-  char *both = kw_alloc(len + place_len + 2);
+/* Returns the key under which a session is stored: a cache key has one session for each server name. */
+static char *join(const char *name, const char *cache_key) {
+  size_t len = strlen(name), cache_key_len = strlen(cache_key);
+  char *both = kw_alloc(len + cache_key_len + 2);
   if (both == NULL) return NULL;
   memcpy(both, name, len);
   both[len] = '\n';
-  memcpy(both + len + 1, place, place_len + 1);
+  memcpy(both + len + 1, cache_key, cache_key_len + 1);
   return both;
 }
 
 /* Copies the names of the server. Without a host, which a client that trusts any server does not need, the name is
  * "". */
-static bool note_names(kw_tls_remote *remote, const char *host, const char *place) {
+static bool note_names(kw_tls_remote *remote, const char *host, const char *cache_key) {
   char name[KW_TLS_NAME] = "";
   if (host[0] != 0 && !kw_tls_read_host(host, strlen(host), name)) {
     kw_tls_fail(&remote->failure, KW_TLS_OPTION, "'%s' is not a valid server name", host);
     return false;
   }
   remote->name = copy_text(name, strlen(name));
-  remote->place = remote->name == NULL ? NULL : join(remote->name, place);
-  return remote->place != NULL || fail_memory(&remote->failure);
+  remote->cache_key = remote->name == NULL ? NULL : join(remote->name, cache_key);
+  return remote->cache_key != NULL || fail_memory(&remote->failure);
 }
 
 /* Verifies the certificates of the session that `ssl` will resume, like a full handshake does. */
@@ -620,8 +620,8 @@ static bool is_still_good(SSL *ssl) {
 
 /* A TLS 1.3 ticket is used once: an observer who sees it twice would know that both connections belong to one
  * client. */
-static void resume(kw_tls_context *context, SSL *ssl, const char *place) {
-  kept *slot = find_kept(context, place);
+static void resume(kw_tls_context *context, SSL *ssl, const char *cache_key) {
+  kept *slot = find_kept(context, cache_key);
   if (slot == NULL || slot->session == NULL) return;
   bool can_be = SSL_SESSION_is_resumable(slot->session) == 1;
   SSL_SESSION *copy = can_be ? SSL_SESSION_dup(slot->session) : NULL;
@@ -633,12 +633,12 @@ static void resume(kw_tls_context *context, SSL *ssl, const char *place) {
 }
 
 static bool prepare_client(kw_tls_context *context, SSL *ssl, kw_tls_remote *remote,
-                           const char *host, const char *place) {
-  if (strlen(host) >= KW_TLS_NAME || strlen(place) >= KW_TLS_NAME) {
+                           const char *host, const char *cache_key) {
+  if (strlen(host) >= KW_TLS_NAME || strlen(cache_key) >= KW_TLS_NAME) {
     kw_tls_fail(&remote->failure, KW_TLS_OPTION, "the name of the server is too long");
     return false;
   }
-  if (!note_names(remote, context->server_name != NULL ? context->server_name : host, place))
+  if (!note_names(remote, context->server_name != NULL ? context->server_name : host, cache_key))
     return false;
   if (remote->name[0] == 0 && !context->is_unverified) {
     kw_tls_fail(&remote->failure, KW_TLS_OPTION,
@@ -650,7 +650,7 @@ static bool prepare_client(kw_tls_context *context, SSL *ssl, kw_tls_remote *rem
     kw_tls_fail_reason(&remote->failure, KW_TLS_OPTION, "the name of the server cannot be used");
     return false;
   }
-  resume(context, ssl, remote->place);
+  resume(context, ssl, remote->cache_key);
   return true;
 }
 
@@ -666,7 +666,7 @@ static bool renew_ticket_keys(kw_tls_context *context, kw_tls_failure *failure) 
   return ok || fail_memory(failure);
 }
 
-SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *place,
+SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *cache_key,
                          kw_tls_remote *remote) {
   remote->context = kw_tls_context_retain(context);
   kw_tls_context_refresh(context);
@@ -676,7 +676,7 @@ SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *
   if (!ok) fail_memory(&remote->failure);
   if (ok)
     ok = context->is_server ? renew_ticket_keys(context, &remote->failure)
-                            : prepare_client(context, ssl, remote, host, place);
+                            : prepare_client(context, ssl, remote, host, cache_key);
   ERR_clear_error();
   if (ok) return ssl;
   SSL_free(ssl);
@@ -686,7 +686,7 @@ SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *
 void kw_tls_remote_drop(kw_tls_remote *remote) {
   forget_voided(remote);
   kw_free(remote->name);
-  kw_free(remote->place);
+  kw_free(remote->cache_key);
   if (remote->context != NULL) kw_tls_context_release(remote->context);
 }
 

@@ -89,14 +89,15 @@ X509 *kw_tls_context_certificate(const kw_tls_context *context);
 typedef struct kw_tls_remote {
   kw_tls_context *context; /* retained */
   char *name;              /* of a server: the name that its certificate must have; or NULL */
-  char *place;             /* of a server: its name and `place`, the key of its session; or NULL */
+  char *
+      cache_key; /* the server name and the `cache_key` of kw_tls, under which a session is stored; or NULL */
   kw_tls_failure failure;
 } kw_tls_remote;
 
 /* Refreshes the context, and returns a new SSL for one channel, without BIOs; or NULL with remote->failure set. *remote
  * must live as long as the SSL, at the same address; the caller then drops it, even after a failure. For a client,
- * `host` and `place` are those of kw_tls; for a server they are NULL. */
-SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *place,
+ * `host` and `cache_key` are those of kw_tls; for a server they are NULL. */
+SSL *kw_tls_context_open(kw_tls_context *context, const char *host, const char *cache_key,
                          kw_tls_remote *remote);
 
 /* Frees the memory of *remote. After some failures of the channel, also drops the stored session of the server. */

@@ -10,7 +10,7 @@
 
 #include "face/tls.h"
 
-#define KW_TLS_NAME 256    /* limit of a host's name, and of a place, with the 0 at their end */
+#define KW_TLS_NAME 256    /* limit of a host's name, and of a cache key, with the 0 at their end */
 #define KW_TLS_SUBJECT 160 /* bytes of a subject or an issuer, with the 0 at its end */
 #define KW_TLS_NAMES 240   /* bytes of the list of names that a certificate is for */
 

@@ -117,19 +117,19 @@ static int l_check(lua_State *L) {
   return 1;
 }
 
-/* context:connect(host, place): a channel to a server; or nil, text and kind of the failure. */
+/* context:connect(host, cache_key): a channel to a server; or nil, text and kind of the failure. */
 static int l_connect(lua_State *L) {
   kw_tls_failure failure = {KW_TLS_NONE, ""};
   check(L, 1);
   luaL_checktype(L, 2, LUA_TSTRING);
   if (!lua_isnoneornil(L, 3)) luaL_checktype(L, 3, LUA_TSTRING);
   const char *host = lua_tostring(L, 2);
-  const char *place = lua_isnoneornil(L, 3) ? host : lua_tostring(L, 3);
+  const char *cache_key = lua_isnoneornil(L, 3) ? host : lua_tostring(L, 3);
   luaL_argcheck(L, strlen(host) == lua_rawlen(L, 2), 2, "the name has a zero byte");
-  luaL_argcheck(L, place == host || strlen(place) == lua_rawlen(L, 3), 3,
-                "the place has a zero byte");
+  luaL_argcheck(L, cache_key == host || strlen(cache_key) == lua_rawlen(L, 3), 3,
+                "the cache key has a zero byte");
   kw_tls_channel **channel = kw_tls_push_channel(L);
-  *channel = kw_tls_channel_connect(kw_tls_check_context(L, 1), host, place, &failure);
+  *channel = kw_tls_channel_connect(kw_tls_check_context(L, 1), host, cache_key, &failure);
   return *channel != NULL ? 1 : kw_tls_push_failure(L, &failure);
 }
 

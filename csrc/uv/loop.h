@@ -8,9 +8,9 @@
  *     -> decrypt waiting ciphertext, one turn for each connection -> work on TLS handshakes, for a bounded time
  *     -> step every server -> flush every dirty connection, once -> step every server again: writing has made room
  *
- * A turn begins with the last line. So the output of everything that happens in one iteration, and of everything that
- * Lua does between two turns, is sent with one write to each connection. (The turn of a connection is something else:
- * the time for which its messages are handled in one iteration, see connection.h.)
+ * A turn begins with the last line of this list. So the output of everything that happens in one iteration, and of
+ * everything that Lua does between two turns, is sent with one write to each connection. (The turn of a connection is
+ * something else: the time for which its messages are handled in one iteration, see connection.h.)
  *
  * After fork the child may use the loop, but everything attached to it belongs to the parent: see kw_loop_enter.
  */
@@ -46,9 +46,10 @@ typedef struct kw_interrupt {
 
 typedef struct kw_loop {
   uv_loop_t uv;
-  uv_timer_t wait_timer;   /* ends the wait of an iteration */
-  bool has_changed_events; /* libuv's handles have; the next iteration registers the changes */
-  bool is_wait_over;       /* wait_timer has ended the last wait */
+  uv_timer_t wait_timer; /* ends the wait of an iteration */
+  bool
+      has_changed_events; /* events of libuv handles have changed; the next iteration registers them */
+  bool is_wait_over;      /* wait_timer has ended the last wait */
 
   uint64_t woke_at;    /* when the last wait has ended, in milliseconds of libuv; 0: unknown */
   uint64_t longest_ms; /* between two waits */
@@ -69,7 +70,7 @@ typedef struct kw_loop {
   kw_link lingering;     /* of kw_connection: dialed connections that linger, see connection.h */
   kw_link dirty;         /* of kw_connection: the next flush has to look at them */
   kw_link working;       /* of kw_connection: TLS handshakes that can continue, see tls_peer.h */
-  kw_link decrypting;    /* of kw_connection: with ciphertext that waits for the next turn of it */
+  kw_link decrypting;    /* of kw_connection: their ciphertext waits for their next turn */
   size_t connections;    /* number of connections that are not closed */
   bool has_disconnected; /* a client has lost its connection in this turn */
 
@@ -108,10 +109,11 @@ int kw_loop_enter(kw_loop *loop);
  *   - the interrupt is due;
  *   - `ms` milliseconds have passed; negative: no timeout.
  *
- * After 50 ms without an event a signal handler of the program that makes the interrupt due ends the turn at once, if
- * the kernel runs the handler in this thread. (The kernel prefers the first thread of the process, where the main
- * program usually is.) Before that, the turn ends only when the 50 ms have passed: so a short wait needs one system
- * call. While the interrupt is due, a turn lasts at most 50 ms. */
+ * The interrupt is checked after each iteration. An iteration waits for at most 50 ms, which takes one system call. If
+ * nothing has happened in this time, the next iteration waits longer, and a signal handler of the program that makes
+ * the interrupt due ends its wait at once, provided that the kernel runs the handler in this thread. (The kernel
+ * prefers the first thread of the process, where the main program usually is.) So a turn that begins while the
+ * interrupt is due lasts at most 50 ms. */
 void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt interrupt);
 
 /* Steps every server and flushes every dirty connection, but reads no socket: no system call if there is nothing to
@@ -119,8 +121,8 @@ void kw_loop_turn(kw_loop *loop, int64_t ms, bool bell_ends_turn, kw_interrupt i
 void kw_loop_flush(kw_loop *loop);
 
 /* Returns a descriptor that becomes readable when a socket, a signal or another thread has something for the loop. It
- * stays the same until the process forks. The caller, another event loop, must not read from it, but turns this
- * loop. */
+ * stays the same until the process forks. The caller, another event loop, must not read from the descriptor; when it is
+ * readable, the caller turns this loop. */
 int kw_loop_fd(const kw_loop *loop);
 
 /* Returns for how many milliseconds the caller may wait for the descriptor before it turns the loop; negative: without

@@ -6,9 +6,9 @@
 
 /* Makes the TLS part of a connection. After a failure, sets *failure and returns NULL. */
 static kw_tls_peer *open_tls(kw_loop *loop, const kw_engine *engine, const kw_tls *tls,
-                             kw_tls_context *context, const char *host, const char *place,
+                             kw_tls_context *context, const char *host, const char *cache_key,
                              kw_tls_failure *failure) {
-  kw_tls_channel *channel = tls->connect(context, host, place, failure);
+  kw_tls_channel *channel = tls->connect(context, host, cache_key, failure);
   if (channel == NULL) return NULL;
   kw_tls_peer *tls_peer = kw_tls_peer_new(loop, tls, channel, engine->dialed);
   if (tls_peer != NULL) return tls_peer;
@@ -24,8 +24,9 @@ static int push_tls_failure(lua_State *L, const kw_tls_failure *failure) {
   return 3;
 }
 
-/* loop:dial(client, address, context, host, place): true; or nil, text and name of the error. The connection may still
- * fail later: the client object reports that. With a context the connection uses TLS, see kw_tls for host and place. */
+/* loop:dial(client, address, context, host, cache_key): true; or nil, text and name of the error. The connection may
+ * still fail later: the client object reports that. With a context the connection uses TLS, see kw_tls for host and
+ * cache_key. */
 static int l_dial(lua_State *L) {
   kw_address address;
   const kw_tls *tls;

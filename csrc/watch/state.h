@@ -73,7 +73,7 @@ void kw_watcher_fail_compacted(kw_hub *hub, kw_watcher *watcher);
  * item the watcher lags, and fails in a later step. */
 void kw_watcher_fail_corrupt(kw_hub *hub, kw_watcher *watcher);
 
-/* Makes as many blocked watchers lagging as the outlet has room for. To be called after items have left an outlet. */
+/* Makes as many blocked watchers lagging as the outlet has room for. Must be called after items have left an outlet. */
 void kw_watcher_unblock(kw_outlet *outlet);
 
 /* }====== */
@@ -83,7 +83,7 @@ void kw_watcher_unblock(kw_outlet *outlet);
 /* Sets the store's hook, so that every revision that becomes visible is delivered to the synced watchers. */
 void kw_delivery_begin(kw_hub *hub);
 
-/* Delivers more of what has become visible to the synced watchers. To be called while the hub is behind. */
+/* Delivers more of what has become visible to the synced watchers. Must be called while the hub is behind. */
 void kw_delivery_step(kw_hub *hub);
 
 /* Adds events of one revision to a walk, for the watchers of `group`: all of them, or as many as walk_visits allows.
@@ -103,7 +103,7 @@ bool kw_deliver(kw_walk *walk, kw_watcher *watcher);
 /* Delivers missed events to some of the lagging watchers. */
 void kw_catch_up_step(kw_hub *hub);
 
-/* Does a part of a round of periodic progress. To be called when progress_due has been reached. */
+/* Does a part of a round of periodic progress. Must be called when progress_due has been reached. */
 void kw_progress_step(kw_hub *hub, int64_t now);
 
 #endif

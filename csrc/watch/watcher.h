@@ -13,8 +13,8 @@
  * A watcher whose batch is refused because memory is short, while its outlet is empty, becomes LAGGING, not BLOCKED:
  * an empty outlet would never wake it.
  *
- * Only a synced watcher gets events inside the commit. A watcher in any other state holds no events. It only knows
- * `next_rev`, the first revision that was not delivered to it. Events before `next_rev` are not meant for the watcher.
+ * Only a synced watcher gets events inside the commit. A watcher in any other state holds no events. It has only
+ * `next_rev`, the first revision that was not delivered to it. It never gets events before `next_rev`.
  *
  * A watcher is in one place at a time: in a watch group while it is synced, in the hub's list while it is lagging, in
  * its outlet's list while it is blocked, in no list after it has failed. A step that catches up chooses some lagging
@@ -48,12 +48,12 @@ typedef struct kw_watcher_list {
 
 struct kw_watcher {
   int64_t id;       /* unique in its outlet, if that has ids */
-  int64_t next_rev; /* first revision not delivered; of a synced watcher it may lie before that */
+  int64_t next_rev; /* first revision not delivered; while synced, possibly an earlier one */
   kw_outlet *outlet;
   kw_watched *watched; /* its range in a watch group; NULL unless it is in one */
 
   kw_watcher *next;  /* in its watched range or list */
-  kw_watcher **prev; /* the pointer there that points to this watcher */
+  kw_watcher **prev; /* the pointer in that list to this watcher */
   kw_link early;     /* in its outlet's list of watchers that begin later, or in no list */
 
   uint8_t state; /* kw_watcher_state */

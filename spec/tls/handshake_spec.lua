@@ -188,7 +188,7 @@ end)
 
 describe("resumption", function()
   for _, version in ipairs { "TLS1.2", "TLS1.3" } do
-    it("replaces the next full handshake with the same place, in " .. version, function()
+    it("replaces the next full handshake with the same cache key, in " .. version, function()
       local client_context, server_context = pair.client { max_version = version }, pair.server()
       local client, server = pair.shake(client_context, server_context)
       assert.is_false(client:info().is_resumed)
@@ -229,10 +229,10 @@ describe("resumption", function()
     end)
   end
 
-  it("is not tried at another place, nor for another name", function()
+  it("is not tried with another cache key, or for another name", function()
     local client_context, server_context = pair.client(), pair.server()
-    local function is_resumed(host, place)
-      local client, server = client_context:connect(host, place), server_context:accept()
+    local function is_resumed(host, cache_key)
+      local client, server = client_context:connect(host, cache_key), server_context:accept()
       pair.pump(client, server, nil, {}, {})
       return client:info().is_resumed
     end
@@ -253,12 +253,12 @@ describe("resumption", function()
   it("keeps a bounded number of sessions", function()
     local client_context, server_context = pair.client(), pair.server()
     for i = 1, 20 do
-      local client, server = client_context:connect("localhost", "place " .. i), server_context:accept()
+      local client, server = client_context:connect("localhost", "key " .. i), server_context:accept()
       pair.pump(client, server, nil, {}, {})
     end
     local resumed = 0
     for i = 1, 20 do
-      local client, server = client_context:connect("localhost", "place " .. i), server_context:accept()
+      local client, server = client_context:connect("localhost", "key " .. i), server_context:accept()
       pair.pump(client, server) -- reads nothing, and so gets no new ticket
       if client:info().is_resumed then resumed = resumed + 1 end
     end

@@ -634,13 +634,13 @@ function driver.lookup(name)
   return found(hosts)
 end
 
-function driver.dial(client, address, context, host, place)
+function driver.dial(client, address, context, host, cache_key)
   if not is_serving and is_test() then return nil, NO_TEST, "ECANCELED" end
-  if not is_serving then return get_loop():dial(client, address, context, host, place) end
+  if not is_serving then return get_loop():dial(client, address, context, host, cache_key) end
   local channel
   if context then
     local text
-    channel, text = context:connect(host, place)
+    channel, text = context:connect(host, cache_key)
     if not channel then return nil, text end
   end
   client:dial(uv.now())

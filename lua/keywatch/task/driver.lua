@@ -79,10 +79,10 @@
 --                    the name of the error.
 --   lookup(name)     Begins to look a host name up. Returns a lookup: lookup:result() returns nil while it is
 --                    running, a list of IP addresses, or false, the text and the name of the error.
---   dial(client, address, context, host, place)
+--   dial(client, address, context, host, cache_key)
 --                    Begins to connect a client of the core. With a context of keywatch.tls the connection speaks TLS:
 --                    `host` is the name that the server's certificate must be for, and sessions are kept for
---                    resumption under `place`. Returns true; or nil, the text and the name of the error.
+--                    resumption under `cache_key`. Returns true; or nil, the text and the name of the error.
 --                    The core's client is notified of the state of the connection, and gets its bytes.
 --   is_prompt()      Optional: true if received bytes are handled as soon as they arrive, without polling.
 --   turns()          Optional: returns a histogram of the times between two waits of the loop, in seconds, and the
