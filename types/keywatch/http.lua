@@ -13,7 +13,7 @@ local http = {}
 ---@nodiscard
 function http.client(opts) end
 
----Makes a request by a client with default options.
+---Makes a request with a client that has default options.
 ---@param url string
 ---@param opts? keywatch.http.RequestOptions
 ---@return keywatch.http.Answer? answer
@@ -22,13 +22,13 @@ function http.request(url, opts) end
 
 ---@class keywatch.http.ClientOptions
 ---@field timeout? number seconds for a request; 10
----@field connect_timeout? number seconds to look up a name, and to connect to each of its addresses; 5
+---@field connect_timeout? number seconds to look up a name, and again to connect to each of its addresses; 5
 ---@field stall? number seconds without a byte, after which a body fails; 30
 ---@field idle_timeout? number seconds after which an unused connection is closed; 30
----@field max_connections? integer connections to all origins; 64
----@field max_per_host? integer connections to each origin; 8
+---@field max_connections? integer maximum number of connections in total; 64
+---@field max_per_host? integer maximum number of connections to one origin; 8
 ---@field max_body? number maximum size of the body of an answer, in bytes; 64 MiB
----@field redirects? integer the most redirects that are followed; 0
+---@field redirects? integer maximum number of redirects to follow; 0
 ---@field decompress? boolean whether to ask for gzip, and decompress, if the system has zlib; true
 ---@field protocol? "h1"|"h2" HTTP/1.1 or HTTP/2; unless given, the server chooses with TLS, and without TLS it is "h1"
 ---@field headers? table<string, string|number|(string|number)[]|false> headers of every request
@@ -41,7 +41,7 @@ function http.request(url, opts) end
 ---@field timeout? number seconds for the whole request, with its redirects
 ---@field stall? number seconds without a byte, after which a body fails
 ---@field max_body? number maximum size of the body of the answer, in bytes
----@field redirects? integer the most redirects that are followed
+---@field redirects? integer maximum number of redirects to follow
 
 ---@class keywatch.http.OpenOptions
 ---@field method? string GET
@@ -56,7 +56,7 @@ function http.request(url, opts) end
 
 ---@class keywatch.http.Answer: keywatch.http.Head
 ---@field body string
----@field trailers table<string, string> the fields after the body
+---@field trailers table<string, string> the headers after the body
 ---@field url string the URL of the answer, after redirects
 
 ---@class keywatch.http.Client
@@ -69,7 +69,7 @@ local Client = {}
 ---@return keywatch.Error? err
 function Client:request(url, opts) end
 
----Begins a request whose bodies are streams.
+---Begins a request. The bodies of the request and of the answer are streams.
 ---@param url string
 ---@param opts? keywatch.http.OpenOptions
 ---@return keywatch.http.Exchange? exchange
@@ -104,12 +104,12 @@ function Exchange:answer(timeout) end
 ---@return keywatch.Error? err
 function Exchange:read(timeout) end
 
----Returns an iterator over the parts of the body, which raises if the exchange fails.
+---Returns an iterator over the parts of the body. If the exchange fails, the iterator raises the error.
 ---@return fun(): string?
 ---@nodiscard
 function Exchange:parts() end
 
----Returns the fields after the body, once it has ended.
+---Returns the headers after the body, by name; nil before the end of the body.
 ---@return table<string, string>? trailers
 ---@nodiscard
 function Exchange:trailers() end

@@ -29,14 +29,14 @@ function json.encode(value, opts) end
 function json.array(list) end
 
 ---@class keywatch.json.DecodeOptions
----@field depth? integer the most objects and arrays in each other; 1000, which is also the most that may be given
+---@field depth? integer maximum nesting of objects and arrays; 1000, which is also the highest allowed value
 ---@field max_bytes? integer the longest text; 64 MiB
 ---@field integers? "string"|"number"|"error" what becomes of an integer that a Lua number cannot hold; "string"
 ---@field duplicates? "last"|"error" which member of a name counts; "last"
 ---@field ordered? boolean whether objects keep the order of their members when they are encoded again; false
 
 ---@class keywatch.json.EncodeOptions
----@field depth? integer the most objects and arrays in each other; 1000, which is also the most that may be given
+---@field depth? integer maximum nesting of objects and arrays; 1000, which is also the highest allowed value
 ---@field max_bytes? integer the longest text; 64 MiB
 ---@field sort_keys? boolean whether the members of objects are sorted by name; false
 ---@field indent? integer blanks for each level, each item on a line of its own; 0: all in one line

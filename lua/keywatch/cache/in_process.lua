@@ -6,7 +6,7 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local local_origin = require "keywatch.watch.local_origin"
 
-local TIMEOUT = 10 -- the most seconds that a read waits for its min_revision: the default timeout of connect
+local TIMEOUT = 10 -- maximum wait of a read for its min_revision, in seconds: the default timeout of connect
 
 local store_methods = {}
 local store_mt = { __index = store_methods }

@@ -32,7 +32,7 @@ local workers = require "keywatch.task.worker"
 local NAME = "object_watch"
 local MAX_BYTES = 1024 * 1024 -- of a queue, as of a watch in the core
 local MAX_UNWANTED = 1000     -- changes in a row that do not match, after which other tasks run
-local MAX_INDEXED = 100       -- the most values of a requirement with an index
+local MAX_INDEXED = 100       -- maximum number of values of an indexed requirement
 
 local correct, event_of = transition.correct, transition.event_of
 local fill, fill_now, hand_out = watches.fill, watches.fill_now, watches.hand_out

@@ -18,7 +18,7 @@
 local sooner = require("keywatch.task.timers").sooner
 local url = require "keywatch.support.url"
 
-local WINDOW = 256 * 1024 -- the most bytes in flight in one direction; then the sender waits
+local WINDOW = 256 * 1024 -- maximum number of bytes in flight in one direction; then the sender waits
 local FIRST_PORT = 30000  -- of the ports for port 0, and of clients
 local INEXACT = 1e-6      -- rounding error of a time in milliseconds, in seconds
 local CUT = "connection reset by peer"

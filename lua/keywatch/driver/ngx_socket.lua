@@ -15,8 +15,8 @@ local ngx = ngx
 local spawn, kill = ngx.thread.spawn, ngx.thread.kill
 local max, min = math.max, math.min
 
-local WRITE = 128 * 1024  -- the most bytes of one write
-local READ = 64 * 1024    -- the most bytes of one read
+local WRITE = 128 * 1024  -- maximum bytes of one write
+local READ = 64 * 1024    -- maximum bytes of one read
 local RECORD = 16384      -- bytes of one TLS record
 local IDLE_MS = 2 ^ 31 - 1 -- the timeout of a read, which is then repeated
 local SEND_MS = 60000

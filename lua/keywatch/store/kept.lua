@@ -24,7 +24,7 @@ local order = require "keywatch.support.order"
 local RENEWALS = 3         -- in one TTL, if all are answered
 local GRID_PARTS = 8       -- a renewal is early by at most the interval divided by this
 local MAX_GRID = 0.25      -- seconds
-local MAX_TTL = 9000000000 -- seconds: the most that servers grant
+local MAX_TTL = 9000000000 -- seconds: the maximum that servers grant
 
 local last_number = 0 -- of kept leases and references, in the order of their creation
 
