@@ -25,7 +25,7 @@ typedef enum kw_option_kind {
 
 typedef struct kw_seconds {
   bool is_given;
-  double value; /* any number but NaN: the caller checks its sign and size */
+  double value; /* any number except NaN: the caller checks its sign and size */
 } kw_seconds;
 
 /* The limits on the time of a call. */

@@ -116,7 +116,7 @@ describe("a server with TLS #slow", function()
     return n
   end
 
-  --- The server has no connection but that of the witness, whom it serves.
+  --- The server has only the connection of the witness, and serves it.
   local function expect_healthy()
     raw.turn_until(function() return server.object:connections() == 1 end, "the end of all connections")
     witness:ask()

@@ -102,7 +102,7 @@ function Limiter:retries(item) end
 local WorkQueue = {}
 
 ---Adds an item. Returns false if the queue is closed.
----@param item any any value but nil and NaN
+---@param item any any value except nil and NaN
 ---@param opts? keywatch.controller.AddOptions
 ---@return boolean is_open
 function WorkQueue:add(item, opts) end

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- stuck: detects calls of the program's functions that do not return while changes wait.
 --
--- A record belongs to one caller, which makes one call after the other, and counts them. The record is checked
--- periodically: a call that is found twice has lasted at least as long as the time in between.
+-- A record belongs to one caller, which makes one call at a time, and counts the calls. The record is checked
+-- periodically. If two checks find the same call, it has lasted at least as long as the time between the checks.
 
 local log = require "keywatch.support.log"
 

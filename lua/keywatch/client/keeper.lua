@@ -1,14 +1,14 @@
 -- SPDX-License-Identifier: MIT
 --- keeper: renews the leases of a client (see store/kept.lua), all of them on one LeaseKeepAlive call.
 --
--- transport:poll drives the keeper, so no task is needed. A lease is renewed after a third of its TTL. Then it is
--- *waiting*, in the queue of unsent requests; and then *asked*, until its answer comes. The call is opened on the
--- transport's connection, and opened again when it has ended, or when the transport uses another connection. A lease
--- that was asked on a call that has ended is waiting again.
+-- transport:poll drives the keeper, so no task is needed. A lease is due after a third of its TTL. It is then
+-- *waiting*, in the queue of unsent requests; and after that *asked*, until its answer arrives. The call is opened on
+-- the connection of the transport. It is opened again when it has ended, or when the transport uses another connection;
+-- leases that were asked on the old call are waiting again.
 --
--- A lease is lost when the server reports that, and also when its TTL has passed since its last answered renewal was
--- sent: from then on the server may have ended the lease. If an answer does not come within another third of the TTL,
--- the client uses another endpoint, or another connection to the only one, and asks again.
+-- A lease is lost when the server reports the loss, or when its TTL has passed since its last answered renewal was
+-- sent: from then on the server may have ended the lease. If an answer does not arrive within another third of the TTL,
+-- the client uses another endpoint, or another connection if there is only one endpoint, and asks again.
 
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
@@ -38,7 +38,7 @@ local function new(transport, metadata_of)
     transport = transport,
     metadata_of = metadata_of,
     by_id = {},           -- kept leases
-    count = 0,            -- of these
+    count = 0,            -- number of kept leases
     timers = timers.new(), -- one for each lease: the time of its next work
     queue = {},           -- waiting leases, at the indices from first to last; false for a removed one
     first = 1,
@@ -92,7 +92,7 @@ local function leave_queue(self, kept)
   if self.first > self.last then self.first, self.last = 1, 0 end
 end
 
---- Returns the first lease whose request on a call was not answered, or nil. Forgets the ones before.
+--- Returns the first lease whose request on a call was not answered, or nil. Forgets the answered ones before it.
 local function first_asked(call)
   while call.first <= call.last do
     local kept = call.asked[call.first]
@@ -200,7 +200,7 @@ end
 
 -- {====== Calls ======
 
---- Opens the call on a connection. Returns it, or nil if the connection takes no calls.
+--- Opens the call on a connection, and returns the call; or nil if the connection takes no calls.
 local function open(self, connection, now)
   local metadata = self.metadata_of(connection, nil, now, METADATA)
   local call = setmetatable({
@@ -211,8 +211,8 @@ local function open(self, connection, now)
     asked = {}, -- leases in the order of their requests, at the indices from first to last
     first = 1,
     last = 0,
-    owed = {},  -- by id: the number of answers to come for leases that are no longer kept
-    owing = 0,  -- the sum of these
+    owed = {},  -- by id: the number of missing answers for leases that are no longer kept
+    owing = 0,  -- the sum of these numbers
   }, call_mt)
   local number = connection.core:call(KEEP_ALIVE, metadata, false)
   if not number then return nil end
@@ -233,7 +233,7 @@ local function back_off(self, call, status, text)
   self.retry_at = driver.get().now() + math.min(transport.backoff(self.failures), MAX_BACKOFF)
 end
 
---- Returns true if a call has failed because of its token, and the user is authenticated again. That is done once until
+--- If a call has failed because of its token, authenticates the user again, and returns true. Does so only once until
 -- an answer has arrived.
 local function renew_token(self, call, status, text)
   local token = call.token or ""
@@ -318,8 +318,7 @@ local function is_stale(self)
   return call.connection ~= connection or call.last - call.first > MAX_OWED + self.count
 end
 
---- Sends the requests of the waiting leases, as many as there is room for. If there is no more room, the call becomes
--- ready when there is.
+--- Sends the requests of waiting leases until the send buffer is full. The call becomes ready when there is room again.
 local function send_waiting(self, now)
   local connection = self.transport.connection
   if is_stale(self) then abandon(self, self.call) end
@@ -362,8 +361,7 @@ local function attend(self, kept, now)
   end
 end
 
---- Reads the sockets for a lease whose time has passed: if the loop has not turned for long, the server's answer may be
--- there.
+--- Reads the sockets for a lease whose deadline has passed: if the loop was blocked, the answer may have arrived.
 local function take_late(kept)
   local connection = kept.call.connection
   driver.get().look()
@@ -382,11 +380,11 @@ function keeper_methods:poll(now)
       has_looked = true
       take_late(kept)
     end
-    if kept.timer == timer then attend(self, kept, now) end -- else its answer, or the end of its call, has arrived
+    if kept.timer == timer then attend(self, kept, now) end -- else an answer, or the end of the call, has arrived
     kept = self.timers:due(now)
   end
   send_waiting(self, now)
-  if has_looked then return 0 end -- there may be news for others, too
+  if has_looked then return 0 end -- answers for other leases may have arrived, too
   at = self.timers:next()
   if at and self.waiting > 0 and now < self.retry_at then at = math.min(at, self.retry_at) end
   return at and math.max(0, at - now)
@@ -397,8 +395,8 @@ function keeper_methods:look()
   self.transport:look()
 end
 
---- Checks whether a lease is lost. See store/kept.lua. If work is due for it, the loop has not turned in time: the work
--- is done here, as an answer may be at the socket.
+--- Checks whether a lease is lost. See store/kept.lua. If its timer is overdue, the loop has not turned in time: the
+-- sockets are read here, since an answer may be waiting there.
 function keeper_methods:check(kept)
   if core.pid() ~= self.transport.pid then self.transport:check_process() end
   if kept.err or kept.timer and driver.get().now() < kept.timer.deadline then return end
@@ -415,7 +413,7 @@ function keeper_methods:wants_connection(now)
   return self.waiting > 0 and now >= self.retry_at
 end
 
---- Returns the error because of which leases wait, or nil.
+--- Returns the error that keeps leases waiting, or nil.
 function keeper_methods:trouble_of_waiting()
   return self.waiting > 0 and self.trouble or nil
 end

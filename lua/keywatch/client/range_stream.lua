@@ -2,12 +2,13 @@
 --- range_stream: the kvs that follow a page of a range, streamed by the server (KV.RangeStream, since etcd 3.7) in
 -- place of more pages.
 --
--- A reader of pages keeps a *rest* between two pages. The first page is a request of its own: it has the revision and
--- the cluster. The stream is then opened on the same connection, for the rest of the range. Each message of the stream
--- replaces a page.
+-- Between two pages, a reader keeps a *rest*: the part of the range that it has not read yet. The first page is a
+-- separate request, whose answer has the revision and the cluster. Then the stream is opened on the same connection,
+-- for the rest of the range. Each message of the stream replaces a page.
 --
--- The rest also notes the origin of the pages. A page of another cluster is an error. Pages of several connections may
--- be of several histories, since a server can be restored from a backup: their reader starts over, or compares.
+-- The rest also notes where the pages came from. A page from another cluster is an error. Pages from several
+-- connections may have different histories, since a server can be restored from a backup: their reader starts over, or
+-- compares.
 --
 -- A stream only saves requests. If it ends early, for any reason, the reader requests the next page, and gets the page
 -- or the error. If a server does not have the method, its connection is not used for streams again.
@@ -43,12 +44,12 @@ end
 local rest_methods = {}
 local rest_mt = { __index = rest_methods }
 
---- Returns the rest of a range without pages yet.
+--- Returns the rest of a range of which no page was read.
 local function new_rest()
   return setmetatable({
     connection = nil,   -- the connection that has answered the last requested page
     cluster = nil,      -- the cluster id of the first page
-    is_of_other_cluster = false, -- the last requested page is of another cluster than the first
+    is_of_other_cluster = false, -- the last requested page came from another cluster than the first
     message = nil,      -- the last page, encoded; nil once it was compared
     has_moved = false,  -- since take_move two pages in a row have arrived over different connections
     is_of_pages = false, -- the reader of `each` wants pages, and no stream
@@ -86,8 +87,8 @@ function rest_methods:close(err)
   if report then report:finish(err) end
 end
 
---- Begins the stream. Returns false if there is none: no page was answered, the connection is no longer in use or takes
--- no call, its server has no streams, or a stream has failed at its beginning.
+--- Begins the stream. Returns false if that is not possible: no page was answered, the connection is no longer in use
+-- or takes no calls, its server has no streams, or a stream has failed at its beginning.
 local function begin(self, transport, bytes, wake)
   local connection = self.connection
   if not connection or self.has_failed or connection.lacks_range_stream or transport.connection ~= connection then

@@ -71,8 +71,8 @@ local function by_kind(texts)
   return known
 end
 
---- Returns the name of the flag in an argument, nil if the argument is not a flag; and the value after "=", nil if
--- there is none: then the next argument is the value, unless the flag is boolean.
+--- Returns the name of the flag in an argument, or nil if the argument is not a flag; and the value after "=", or nil
+-- if there is no "=": then the next argument is the value, unless the flag is boolean.
 local function split(argument)
   local name, value = argument:match("^%-%-?([%w][%w-]*)=(.*)$")
   return name or argument:match("^%-%-?([%w][%w-]*)$"), value

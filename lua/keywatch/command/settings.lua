@@ -18,8 +18,8 @@ local function variable_of(prefix, name)
   return prefix .. name:upper():gsub("-", "_")
 end
 
---- Returns the names of all variables with the prefix, sorted. They come from /proc, since Lua cannot list variables.
--- Without /proc the list is empty.
+--- Returns the names of all variables with the prefix, sorted. Reads /proc, since Lua cannot list variables; without
+-- /proc the list is empty.
 local function names(prefix)
   local list = {}
   local file = io.open("/proc/self/environ", "rb")

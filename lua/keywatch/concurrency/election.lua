@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- election: candidates compete to become the leader. At most one of them leads at a time. The leader announces a
--- value, such as its address. The keys are those of etcd's clients and of the Election service, so that their
--- candidates can compete in the same election.
+-- value, such as its address. The keys have the layout of etcd's clients and of the Election service, so candidates of
+-- either can compete in the same election.
 
 local check = require "keywatch.support.check"
 local driver = require "keywatch.task.driver"
@@ -36,7 +36,7 @@ local function open(owner, name, opts)
   }, election_mt)
 end
 
---- Like owner:election, with this session.
+--- Does what owner:election does, with this session.
 function sessions.methods.election(session, name)
   check.argument(type(name) == "string", 1, "election", "string", name)
   local election = open(session.owner, name, { session = session })
@@ -66,7 +66,7 @@ local function set_value(session, key, created, value, times)
   return nil, errors.new("lost", "keywatch: the leadership is lost: its key was deleted")
 end
 
---- Returns the function `adopt` for held_keys.acquire, for the case that the session already has the key. It sets the
+--- Returns the function `adopt` for held_keys.acquire, which is called if the session already has the key. It sets the
 -- value of the key, and returns true, or nil and an error.
 local function adopt_with(value)
   return function(own, created, before, deadline)

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- limiter: how long a failed item waits before its retry. A limiter is an object with these methods, and a program may
--- have its own:
+--- limiter: how long a failed item waits before its retry. A limiter is an object with these methods; a program may use
+-- its own objects:
 --
 --   when(item)      counts a failure of the item. Returns the seconds to wait
 --   forget(item)    the item has succeeded: resets its failures
@@ -24,7 +24,7 @@ local MANY = 1000                        -- items, after which an empty table is
 --- Raises unless a value is valid as an item.
 local function check_item(item, name)
   if item ~= nil and item == item then return end
-  check.misuse("%s: argument 1 must be an item, which may be any value but nil and NaN, and is %s", name,
+  check.misuse("%s: argument 1 must be an item (any value except nil and NaN), not %s", name,
     check.shown(item))
 end
 
@@ -35,7 +35,7 @@ local function new_failures()
   return { by_item = {}, count = 0, most = 0 }
 end
 
---- Counts a failure of an item. Returns how many there were before.
+--- Counts a failure of an item. Returns the number of earlier failures.
 local function count_failure(self, item)
   local n = self.by_item[item]
   self.by_item[item] = (n or 0) + 1
@@ -84,7 +84,7 @@ local of_exponential = counting(function(self, n)
   return math.min(self.longest, self.first * 2 ^ math.min(n, MAX_DOUBLINGS))
 end)
 
---- Returns a limiter by which each item waits `first` seconds after its first failure, twice as long after each other
+--- Returns a limiter by which each item waits `first` seconds after its first failure, twice as long after each further
 -- one, and at most `longest`.
 local function exponential(opts)
   opts = check.options(opts, "exponential", { first = "positive number", longest = "positive number" })
@@ -159,7 +159,7 @@ local of_max = {
         longest = math.max(longest, seconds)
       end
     end
-    if nonsense then return nonsense[1] end -- the queue logs that, and lets the item wait
+    if nonsense then return nonsense[1] end -- the queue logs the bad value, and lets the item wait
     return longest
   end,
   forget = function(self, item)

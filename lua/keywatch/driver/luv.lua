@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
---- luv: luv's loop as the host of keywatch's. Neovim has luv as vim.uv, or as vim.loop.
+--- luv: runs keywatch's private loop inside luv's loop. Neovim has luv as vim.uv, or as vim.loop.
 --
 -- The private loop stays as it is, and is nested: luv polls its descriptor, which becomes readable when the private
--- loop has work. (With luv sockets every byte would pass through Lua.) Three handles of luv's loop do that:
+-- loop has work. (With luv sockets every byte would pass through Lua.) Three handles of luv's loop drive the private
+-- one:
 --
 --   poll      the descriptor: does a step at each event
 --   timer     wakes luv's loop at the next deadline; at once, if a task becomes ready after `prepare` was called
@@ -21,8 +22,8 @@ local host_mt = { __index = host_methods }
 local is_state_closing = false -- Lua's state is closing, and luv may be unloaded: finalizers must not call luv
 local sentinel
 
---- Returns luv. The first call makes the sentinel. When Lua's state closes, finalizers run from the youngest object on:
--- that of the sentinel, which is younger than luv, runs before luv is unloaded.
+--- Returns luv. The first call makes the sentinel. When Lua's state closes, finalizers run from the youngest object on.
+-- The sentinel is younger than luv, so its finalizer runs before luv is unloaded.
 local function guard(luv)
   sentinel = sentinel or compat.sentinel(function() is_state_closing = true end)
   return luv
@@ -42,8 +43,8 @@ local function find()
   end
 end
 
---- Returns the name of the program part that turns luv's loop now, or nil. Neovim always does. Also handles a module
--- that only has the name of luv.
+--- Returns "luv" or "Neovim" if it turns luv's loop now, else nil. Neovim always does. A module that only has the name
+-- of luv is ignored.
 local function running()
   if is_state_closing then return nil end
   if rawget(_G, "vim") then return "Neovim" end
@@ -62,8 +63,8 @@ local function schedule_step(self)
   end)
 end
 
---- Does a step, or schedules one. A scheduled step leaves the descriptor readable, and so does a task that
--- turns luv's loop, as vim.wait does: until the next turn of luv's loop outside of tasks, the descriptor is not polled.
+--- Does a step, or schedules one. While a step is scheduled, or a task turns luv's loop (as vim.wait does), the
+-- descriptor stays readable: it is not polled until the next turn of luv's loop outside of tasks.
 local function request_step(self)
   if self.driver.is_turning() then
     self:pause()
@@ -94,7 +95,7 @@ local function keep_alive(self, keeps_alive)
   end
 end
 
---- Called while a task turns luv's loop: stops keeping the loop alive, since no task can resume until it ends.
+--- Called while a task turns luv's loop: stops keeping the loop alive, since no task can resume until the loop ends.
 local function let_go(self)
   self.has_let_go = true
   keep_alive(self, false)

@@ -3,7 +3,7 @@
 --
 -- A browser sends requests of any page to any address that it can reach. So a request that changes something is refused
 -- if it comes from a page of another origin, unless the option `cors` lists the origin. Answers to pages of listed
--- origins have the headers that allow the page to read them.
+-- origins have the headers that allow the pages to read them.
 --
 -- The owner of a page can also make the name of its host resolve to 127.0.0.1 (DNS rebinding): then the server has the
 -- same origin as the page. So a request over the loopback interface must name a loopback host, or one that the option
@@ -65,7 +65,7 @@ local function refusal(rules, request)
   end
   local origin = request.origin
   if origin and not may_ask(rules, request, origin) then
-    return 403, ("keywatch: a page of %q may change nothing: see --cors\n"):format(origin)
+    return 403, ("keywatch: pages from %q may not change anything: see --cors\n"):format(origin)
   end
 end
 

@@ -25,8 +25,8 @@ local routes = require "keywatch.server.routes"
 local trouble = require "keywatch.server.trouble"
 local turns = require "keywatch.store.turns"
 
-local RAFT_TERM = 2   -- that of a new etcd with one member
-local STALL_SECONDS = 60 -- without progress of the reader, after which a snapshot is ended
+local RAFT_TERM = 2   -- as in a new etcd with one member
+local STALL_SECONDS = 60 -- after which a snapshot ends whose client reads nothing
 local GRACE, MOST_GRACE = 5, 1e9 -- seconds
 local LAST_FRAMES = 0.5 -- seconds after the grace, in which the last frames are sent to clients
 
@@ -36,7 +36,8 @@ function server_mt:__tostring()
   return ("keywatch.server<%s>"):format(self.is_closed and "closed" or table.concat(self:addresses(), ","))
 end
 
---- Returns the URLs that the server listens on, with the ports that the kernel chose; and those of `listen_metrics`.
+--- Returns the URLs that the server listens on, and the URLs of `listen_metrics`, both with the ports that the kernel
+-- chose.
 function server_methods:addresses()
   return listening.urls(self.listeners), self.monitor and self.monitor:addresses() or {}
 end
@@ -158,10 +159,10 @@ local function new(opts, ids, object, parts)
     origins = origin.new(opts.cors, opts.host_whitelist),
     methods = {},    -- the methods that Lua answers, by path
     middleware = {}, -- { before, message, after }, in the order of use
-    is_inspecting = false, -- one of these has `message`
+    is_inspecting = false, -- one of the middleware has `message`
     calls = {},      -- the calls that Lua answers or intercepts, by id
     queues = {},     -- calls that wait for a lock or an election, by prefix: see services/queue.lua
-    snapshots = {},  -- events by snapshot that is being written: set once it is written
+    snapshots = {},  -- driver events by snapshot that is being written: set once it is written
     dispatcher = nil,
     compactor = nil,
     monitor = nil,   -- the listeners of `listen_metrics`
@@ -171,7 +172,7 @@ local function new(opts, ids, object, parts)
     failures = nil,    -- the limit for log lines about handlers and middleware that raise
     trouble = nil,     -- current problems, see trouble.lua
     metric_frames = {}, -- constant parts of metrics, by path, see metrics.lua
-    health_checks = { success = 0, failures = 0 }, -- numbers of their results
+    health_checks = { success = 0, failures = 0 }, -- how many there were, by result
 
     name = opts.name,
     identity = ids,
@@ -180,7 +181,7 @@ local function new(opts, ids, object, parts)
     client_urls = opts.advertise,
 
     stall_seconds = STALL_SECONDS,
-    gone = nil, -- an event for shutdown: set once no connection is left
+    gone = nil, -- a driver event for shutdown: set once no connection is left
     is_closed = false,
   }, server_mt)
 end

@@ -19,8 +19,8 @@ local compat = require "keywatch.support.compat"
 local errors = require "keywatch.support.errors"
 
 local LEVELS = { debug = 1, info = 2, warn = 3, error = 4, panic = 5, fatal = 6 } -- as in etcd
-local MUST_NOT_WAIT = "the function for log lines has waited, which it must not: spawn a task for that"
-local MAX_STACKS = 16 -- that are remembered for one owner, see log.failure
+local MUST_NOT_WAIT = "the function for log lines has waited, which it must not do: let it spawn a task that waits"
+local MAX_STACKS = 16 -- tracebacks that are remembered for one owner, see log.failure
 
 local least = LEVELS.info -- the lowest level that the program's logger writes
 
@@ -51,7 +51,7 @@ for code = 0, 31 do
 end
 CONTROLS["\127"] = escape("\127")
 
---- Returns a text without control bytes, also without those of UTF-8, U+0080 to U+009F.
+--- Returns a text with its control bytes escaped, also the control characters U+0080 to U+009F of UTF-8.
 local function clean(text)
   return (text:gsub("%c", CONTROLS):gsub("\194[\128-\159]", escape))
 end
@@ -75,12 +75,12 @@ function log.to(fn)
   destination = fn
 end
 
---- Passes the lines to a world, { keep = function(level, text, fields), now = function }; nil: to none.
+--- Passes the lines to a world, { keep = function(level, text, fields), now = function }; with nil, to no world.
 function log.use_world(found)
   world = found
 end
 
---- Returns the time of a line in seconds since 1970; in a world that of the world.
+--- Returns the time of a line in seconds since 1970; in a world, the time of the world.
 local function now()
   if world then return world.now() end
   return require("keywatch.uv").time() -- loaded late: not every program with this module has libuv

@@ -56,8 +56,9 @@ end
 
 local function has_lower_key(a, b) return is_before(a.key or "", b.key or "") end
 
---- Adds a permission, or changes the type of the one with the same range. Of several permissions with the same key only
--- the first is compared, as in etcd: the range of a later one may be added twice. Returns false if there are too many.
+--- Adds a permission, or changes the type of the permission with the same range. Of several permissions with the same
+-- key only the first is compared, as in etcd: the range of a later one may be added twice. Returns false if there are
+-- too many permissions.
 local function grant(permissions, given)
   for _, permission in ipairs(permissions) do
     if not has_lower_key(permission, given) then
