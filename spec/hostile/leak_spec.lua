@@ -17,7 +17,7 @@ local FEWER = 6000 * FACTOR -- requests that cost more
 local MIB = 1024 * 1024
 local FLAT = 1 * MIB -- 12 bytes lost with each request would be more
 
-describe("a server that is used for long #once", function()
+describe("a long-running server #once", function()
   local target, body
 
   -- What another test has left free would hide what this one loses.
@@ -52,25 +52,25 @@ describe("a server that is used for long #once", function()
     target.witness:ask()
   end
 
-  it("leaves nothing behind of requests", function()
+  it("does not leak requests", function()
     expect_flat("requests", REQUESTS, function()
       load(raw.RANGE, frame.range("witness"), REQUESTS, 10)
     end)
   end)
 
-  it("leaves nothing behind of requests that are refused", function()
+  it("does not leak refused requests", function()
     expect_flat("refused requests", FEWER, function()
       load(raw.RANGE, frame.new(""), FEWER, 10)
     end)
   end)
 
-  it("leaves nothing behind of requests that are answered in Lua", function()
+  it("does not leak requests that are answered in Lua", function()
     expect_flat("requests for the status", FEWER, function()
       load("/etcdserverpb.Maintenance/Status", frame.new(""), FEWER, 10)
     end)
   end)
 
-  it("leaves nothing behind of writes that were compacted", function()
+  it("does not leak compacted writes", function()
     expect_flat("puts", FEWER, function()
       load(raw.PUT, frame.put("leak/put", ("v"):rep(100)), FEWER, 10)
       local answer = target.witness.client:call(raw.RANGE, frame.range("leak/put"))
@@ -80,7 +80,7 @@ describe("a server that is used for long #once", function()
     end)
   end)
 
-  it("leaves nothing behind of connections", function()
+  it("does not leak connections", function()
     expect_flat("connections", CONNECTIONS, function()
       for _ = 1, CONNECTIONS / 500 do load(raw.RANGE, frame.range("witness"), 500, 500) end
     end)
@@ -117,11 +117,11 @@ describe("a server that is used for long #once", function()
     client:close()
   end
 
-  it("leaves nothing behind of watchers", function()
+  it("does not leak watchers", function()
     expect_flat("watchers", WATCHERS, watch_and_cancel)
   end)
 
-  it("leaves nothing behind of watch streams, and of connections that end with watchers on them", function()
+  it("does not leak watch streams, or connections that end with watchers on them", function()
     expect_flat("connections with watchers", WATCHERS / 100, function()
       for i = 1, WATCHERS / 100 do
         local client = target:connect()

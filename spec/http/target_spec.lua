@@ -16,9 +16,9 @@ describe("an HTTP path", function()
     assert.same({ "...", ".a", "a.", "\xff" }, http.segments("/.../.a/a./%FF"))
   end)
 
-  for what, path in pairs { ["no slash"] = "a", ["nothing"] = "", ["a segment ."] = "/a/.", ["a segment .."] = "/../a",
+  for what, path in pairs { ["no slash"] = "a", ["no bytes"] = "", ["a segment ."] = "/a/.", ["a segment .."] = "/../a",
     ["an encoded .."] = "/a/.%2e/b", ["a byte 0"] = "/a%00b", ["half an escape"] = "/a%2", ["a lone %"] = "/%",
-    ["an escape of other letters"] = "/%2g" } do
+    ["an escape that is not hexadecimal"] = "/%2g" } do
     it("is refused with " .. what, function()
       local segments, why = http.segments(path)
       assert.is_nil(segments)

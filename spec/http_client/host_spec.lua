@@ -128,7 +128,7 @@ describe("the HTTP client in nginx workers #once #peer", function()
     assert.equal("", stage:troubles())
   end)
 
-  it("leaves nothing behind of killed threads, and serves the last request of a worker that exits", function()
+  it("does not leak killed threads, and serves the last request of a worker that exits", function()
     local stage = nginx_stage.start_with_server {
       workers = 1, init = [[http = require "keywatch.http"]],
       init_worker = [[

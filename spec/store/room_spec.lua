@@ -1,6 +1,6 @@
---- Memory that is no longer needed comes back: a store that has had much, and has lost it again, takes no more than one
--- that never had it. In builds with a probe the bytes of the core are counted; in others, the pages of a server's
--- process that belong to no file.
+--- Memory that is no longer needed is freed: after a load has been deleted and compacted, a store takes no more memory
+-- than a store that never had the load. Probe builds count the bytes of the core; other builds count the anonymous
+-- pages of a server's process.
 
 local keywatch = require "keywatch"
 local probe = require("keywatch.core").probe
@@ -69,7 +69,7 @@ if not probe then
         end
         print(before - at, most)
       ]]):match("(%S+)\t(%S+)")
-      assert(tonumber(all) > 20 * MIB, all .. " bytes came back")
+      assert(tonumber(all) > 20 * MIB, all .. " bytes were freed")
       assert(tonumber(most) < 16 * MIB, most .. " bytes in one step")
     end)
   end)
@@ -94,7 +94,7 @@ end
 
 local function key(i) return ("/registry/pods/%06d"):format(i) end
 
---- What every store has in the end.
+--- Puts the keys that every store has at the end.
 local function fill(store)
   for i = 1, KEYS do assert(store:put(key(i), "value")) end
 end
@@ -151,7 +151,7 @@ local loads = {
   end,
 }
 
---- Returns the bytes of a store after a load, and after everything that is no longer needed was given up.
+--- Returns the bytes of a store after a load, a compaction, and all steps.
 local function measure(path, load)
   collectgarbage()
   local before = probe.bytes()
@@ -171,7 +171,7 @@ local function measure(path, load)
 end
 
 for kind, new_path in pairs { ["in memory"] = function() end, ["on a disk"] = directory.new } do
-  describe("a store " .. kind .. " gives the memory back of", function()
+  describe("a store " .. kind .. " gives back the memory of", function()
     teardown(directory.remove_all)
 
     local least

@@ -1,4 +1,4 @@
---- Malformed transactions: they raise an error that names the place, and change nothing.
+--- Malformed transactions: they raise an error that names the faulty part, and change nothing.
 
 local keywatch = require "keywatch"
 
@@ -120,7 +120,7 @@ describe("an operation is refused", function()
     { success = { put, { txn = 5 } } }, { success = { put, { txn = { put } } } },
   })
 
-  it("in a text that names the operation", function()
+  it("with an error that names the operation", function()
     assert.matches("success%[2%]", refuse { success = { put, {} } })
     assert.matches("failure%[1%]", refuse { success = { put }, failure = { { get = 5 } } })
     assert.matches("compare%[2%]", refuse { compare = { { key = "a", version = 1 }, { key = "a" } } })

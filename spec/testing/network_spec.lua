@@ -1,4 +1,4 @@
---- The network of virtual time: servers and clients of keywatch meet on it as on sockets.
+--- The network of virtual time: servers and clients connect over it as over sockets.
 
 local keywatch = require "keywatch"
 
@@ -46,7 +46,7 @@ describe("the network of virtual time", function()
     assert.is_nil(refused.maybe_done)
   end))
 
-  it("carries large values both ways, and waits for slow readers", within.world(function(world)
+  it("carries large values in both directions, and waits for slow readers", within.world(function(world)
     local client = world:client()
     local w = assert(client:watch("a"))
     for i = 1, VALUES do assert(client:put("a", ("x"):rep(MIB) .. i)) end
@@ -70,7 +70,7 @@ describe("the network of virtual time", function()
     assert(taken >= 2 and taken <= 4, taken)
     world.server:slow(0)
     assert.equal(0, seconds_of(function() client:get("a") end))
-    world.server:slow(0.1) -- a new connection takes its time, too
+    world.server:slow(0.1) -- connecting is slow, too
     local other = world:client()
     assert(seconds_of(function() other:get("a") end) >= 0.3)
   end))
@@ -86,7 +86,7 @@ describe("the network of virtual time", function()
     local other = keywatch.connect("http://s:1")
     local w = assert(other:watch("b"))
     assert.is_true(server:shutdown(5))
-    assert.equal(0.5 > keywatch.now() - 0.1, true)
+    assert(keywatch.now() < 0.6)
     local again = assert(keywatch.serve { store = store, listen = "http://s:1" })
     other:put("b", "1")
     assert.equal("1", w:next(60).value)
@@ -122,7 +122,7 @@ describe("the network of virtual time", function()
     end
   end))
 
-  it("lets a client notice by pings that no bytes arrive, and reconnect", within.world(function(world)
+  it("lets a client detect a dead connection by its pings, and reconnect", within.world(function(world)
     local client = world:client()
     local w = assert(client:watch("a"))
     local link = world.network.links[1]

@@ -15,13 +15,13 @@ local shell = require "spec.support.shell"
 local FACTOR = require("spec.support.dose").factor
 local CHANNELS, CONNECTIONS, CHANGES = 100 * FACTOR, 50 * FACTOR, 30 * FACTOR
 local MIB = 1024 * 1024
-local FLAT = MIB / 4 -- a session, some 2 KiB, lost with each connection would be more
+local FLAT = MIB / 4 -- allowed growth: a leak of one session per connection, some 2 KiB each, is more
 
-describe("TLS that is used for long #once", function()
+describe("a long-running process with TLS #once", function()
   local function expect_flat(name, n, dose) resident.expect_flat(name, n, dose, FLAT) end
 
-  --- Opens channels of both sides, writes a little both ways, and closes them. `is_open` is what comes of the
-  -- handshakes.
+  --- Opens channels of both sides, writes a little both ways, and closes them. `is_open`: the handshakes must succeed;
+  -- else they must fail.
   local function shake(client_context, server_context, n, is_open)
     for i = 1, n do
       local client, server = pair.shake(client_context, server_context)
@@ -38,15 +38,15 @@ describe("TLS that is used for long #once", function()
   end
 
   for _, version in ipairs { "TLS1.2", "TLS1.3" } do
-    it("leaves nothing behind of sessions in " .. version, function()
+    it("does not leak sessions in " .. version, function()
       local options = { max_version = version, ca = (certificates.paths("ca")) }
       local server_context = pair.server("server", options)
       local cert, key = certificates.paths("alice")
       local client_context = pair.client { cert = cert, key = key }
       expect_flat("channels, half of them resumed,", 2 * CHANNELS, function()
         shake(client_context, server_context, CHANNELS, true)
-        for i = 1, CHANNELS do -- each to another place: more than are kept
-          local client = assert(client_context:connect("localhost", "place " .. i))
+        for i = 1, CHANNELS do -- each with another cache key: more than are stored
+          local client = assert(client_context:connect("localhost", "key " .. i))
           local server = assert(server_context:accept())
           pair.pump(client, server, nil, {}, {})
           client:close()
@@ -56,7 +56,7 @@ describe("TLS that is used for long #once", function()
     end)
   end
 
-  it("leaves nothing behind of handshakes that fail, or are abandoned", function()
+  it("does not leak handshakes that fail, or are abandoned", function()
     local client_context, server_context = pair.client(), pair.server("expired")
     expect_flat("handshakes that fail", 2 * CHANNELS, function()
       shake(client_context, server_context, CHANNELS, false)
@@ -71,7 +71,7 @@ describe("TLS that is used for long #once", function()
     end)
   end)
 
-  it("leaves nothing behind of connections, of the client and of the server", function()
+  it("does not leak connections, of the client or of the server", function()
     local cert, key = certificates.paths("server")
     local authority = certificates.paths("ca")
     local server = assert(keywatch.serve { thread = true, listen = "https://127.0.0.1:0", log_level = "error",

@@ -136,8 +136,9 @@ local function add(self, described)
   self:poll()
 end
 
---- Logs, once per wait, that watches or their reads have waited for a server for long, and that the client is connected
--- again. Caches log that themselves. The transport is polled at each attempt to connect, so the log line is not late.
+--- Logs, once per wait, that watches or their reads have waited for a server for WARN_AFTER seconds, and that the
+-- client is connected again. Caches log these events themselves. The transport is polled at each attempt to connect, so
+-- the log line is not late.
 local function watch_over(self, name, why)
   local transport, now = self.transport, driver.get().now()
   local is_waiting = name == "waiting" and next(transport.feeds) == nil

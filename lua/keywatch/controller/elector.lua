@@ -146,7 +146,7 @@ local function await_end(self, term)
     local lost_at, now = not self.has_margin and sessions.lost_at(term.session) or nil, d.now()
     local at = lost_at and lost_at - margin -- compared with the clock, as differences are rounded
     if at and now >= at then
-      return errors.new("lost", ("keywatch: the leadership of '%s' has not been renewed for long, and may be lost "
+      return errors.new("lost", ("keywatch: the leadership of '%s' could not be renewed in time, and may be lost "
         .. "in %.3g s"):format(self.name, lost_at - now))
     end
     local found, err = d.select { leadership, is_running and term.task or nil, timeout = at and at - now }

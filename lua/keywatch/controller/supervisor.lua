@@ -408,7 +408,7 @@ local function look_at_term(self)
   local now, at = driver.get().now(), endangered_at(self)
   local is_endangered = at ~= nil and now >= at
   if self.term and is_endangered then
-    log.warn("%s", ("the leadership of '%s' has not been renewed for long: components that need it stop"):format(
+    log.warn("%s", ("the leadership of '%s' could not be renewed in time: components that need it stop"):format(
       self.own_elector.name))
     end_term(self)
   elseif not self.term and not is_endangered and self.state == "started" then
