@@ -14,7 +14,7 @@ local function update(key, change)
       success = { { put = key, value = change(kv and kv.value) } },
     })
     if result.succeeded then return result.revision end
-    print("somebody was faster: again")
+    print("the key has changed since: retry")
   end
 end
 

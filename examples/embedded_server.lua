@@ -37,7 +37,7 @@ local client = start_client [[
   etcdctl del greeting
 ]]
 print(("%d primes up to %d"):format(count_primes(), LIMIT))
-io.write("meanwhile, etcdctl:\n", client:read("*a"))
+io.write("in the same time, etcdctl:\n", client:read("*a"))
 client:close()
 
 -- A second server cannot listen on the same address.

@@ -33,7 +33,7 @@ local function result_of(kv)
   return "failed: " .. tostring(result)
 end
 
---- Does the job that this worker holds. Returns as a reconcile.
+--- Does the job that this worker has locked. Returns what reconcile returns.
 local function do_job(lock, kv, name, id)
   print(("%s begins job %s"):format(name, id))
   local done, err = lock:fence():txn {
@@ -49,10 +49,10 @@ local function new_worker(client, name)
   local jobs, holds = client:informer("/jobs/"), client:informer("/holds/")
 
   local function reconcile(key)
-    if not jobs:get(key) then return end -- it is done: what is unlocked below comes back here
+    if not jobs:get(key) then return end -- it is done: the unlock below makes another request for it
     local id = key:match("^/jobs/(.+)$")
     local lock, err = client:try_lock("/holds/" .. id, { ttl = TTL })
-    if not lock and err.code == "locked" then return end -- when the hold goes, the source `holds` adds the job again
+    if not lock and err.code == "locked" then return end -- the source `holds` adds the job again at the unlock
     if not lock then return nil, err end
     local ok, outcome, why = pcall(function()
       local kv, failed = client:get(key) -- not from the informer, which may not know that the job has been done

@@ -35,4 +35,4 @@ keywatch.run(function()
     if alive == 0 then break end
   end
 end)
-print("nobody is left")
+print("no service is left")

@@ -17,7 +17,7 @@ local json = require "keywatch.json"
 local FINALIZER = "replicas"
 local TIMES = { timeout = 5 }
 
---- Writes, if all compares hold. Returns as a reconcile: somebody who was faster is a reason to look again.
+--- Writes, if all compares hold. Returns what reconcile returns: if another program has written first, a retry.
 local function write(store, compare, operations)
   if #operations == 0 then return true end
   local result, err = store:txn({ compare = compare, success = operations }, TIMES)
@@ -25,7 +25,7 @@ local function write(store, compare, operations)
   return result.succeeded or { again = true }
 end
 
---- Deletes the children that nobody wants.
+--- Deletes the children that are no longer wanted.
 local function delete_children(store, have, want)
   local compare, operations = {}, {}
   for key, child in pairs(have) do
@@ -61,8 +61,8 @@ local function finish_deletion(store, key, prefix)
   return done ~= nil, err
 end
 
---- `resync` is an argument of the command line, after --: seconds after which every parent is looked at again in any
--- case. A server that was restored from a backup may have lost children without anybody being told.
+--- `resync` is an argument of the command line, after --: seconds after which every parent is reconciled again. A
+-- server that was restored from a backup may have lost children without an event.
 return function(manager, resync)
   local sets = manager:add(manager.store:informer("/sets/", { codec = "json" }))
   local parts = manager:add(manager.store:informer("/parts/", {

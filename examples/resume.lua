@@ -35,9 +35,9 @@ read("The first reader:")
 
 store:put("orders/3", "plums")
 store:delete("orders/1")
-read("The next one goes on where it stopped:")
+read("The second reader resumes there:")
 
--- History may be compacted while nobody reads. The watch then fails, instead of skipping events.
+-- History may be compacted between two reads. The watch then fails, instead of skipping events.
 store:put("orders/4", "figs")
 store:delete("orders/2")
 store:compact(store:status().revision)

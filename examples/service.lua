@@ -31,7 +31,7 @@ server:use {
     if not call.metadata.user then return nil, { grpc_status = 16, message = "who are you?" } end
   end,
   after = function(call, status)
-    print(("%s by %s has status %d"):format(call.path, call.metadata.user or "nobody", status))
+    print(("%s by %s has status %d"):format(call.path, call.metadata.user or "an unknown user", status))
     store:put("ends" .. call.path, tostring(status))
   end,
 }

@@ -38,7 +38,7 @@ keywatch.run(function()
   store:put("other/color", "red") -- not under the prefix
   store:txn { success = { { delete = "config/size" }, { put = "config/shape", value = "round" } } }
 
-  -- Another task reads the watch, so sync waits until that task has been given everything up to now.
+  -- Another task reads the watch, so sync waits until that task has received every change made so far.
   local revision = assert(watch:sync())
   print(("at revision %d it is %s and %s"):format(revision, config.color, config.shape))
 

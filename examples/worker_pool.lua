@@ -14,7 +14,7 @@ local store = keywatch.open()
 local function work(jobs)
   local n = 0
   for event in jobs:events() do
-    keywatch.sleep(0.001) -- stands for the work; other tasks run meanwhile
+    keywatch.sleep(0.001) -- stands for the work; other tasks run during the sleep
     local number = tonumber(event.value)
     store:txn {
       success = {

@@ -238,7 +238,7 @@ static void shake(world *w) {
 
 /* }====== */
 
-/* A peer that waits for nothing would stay for ever. */
+/* A peer that waits for nothing would stay forever. */
 static void check(world *w) {
   struct iovec piece;
   if (w->peer == NULL) return;

@@ -27,7 +27,7 @@ In the end there is:
   painter  = ann    created at 4, changed at 4
 ]],
   ["config_history.lua"] = [[
-somebody was faster: again
+the key has changed since: retry
 now: mode=fast workers=7
 then: mode=safe workers=4
 rolled back: mode=safe workers=4
@@ -82,7 +82,7 @@ The first reader:
   have   orders/1
   have   orders/2
   synced at 3
-The next one goes on where it stopped:
+The second reader resumes there:
   put    orders/3
   delete orders/1
 After a compaction:
@@ -126,7 +126,7 @@ web  is up at 10.0.0.1:80
 db   is up at 10.0.0.2:5432
 web  is gone; it was at 10.0.0.1:80
 db   is gone; it was at 10.0.0.2:5432
-nobody is left
+no service is left
 ]],
   ["service.lua"] = [[
 /demo.Notes/Write by ann has status 0
@@ -139,11 +139,11 @@ nobody is left
 /demo.Notes/List by bob has status 0
   notes/blue
   notes/red
-/demo.Notes/Read by nobody has status 16
+/demo.Notes/Read by an unknown user has status 16
 ]],
   ["embedded_server.lua"] = [[
 17984 primes up to 200000
-meanwhile, etcdctl:
+in the same time, etcdctl:
 OK
 greeting
 hello

@@ -223,7 +223,7 @@ function keywatch.selector(given, opts) end
 ---| "storage" # a sync has failed: the store is read-only until it is opened again; or the store cannot be opened
 ---| "timeout" # the time to wait has passed; nothing has failed
 ---| "too_many_ops" # more than max_txn_ops
----| "too_many_snapshots" # the server takes too many snapshots at once
+---| "too_many_snapshots" # the server takes too many concurrent snapshots
 ---| "too_many_requests" # all connections hold more than quota_connection_bytes, and this connection more than its share
 ---| "value_provided" # ignore_value together with a value
 ---| "aborted" # the server has aborted the call

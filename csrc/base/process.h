@@ -5,7 +5,7 @@
  * The rule of forks. An object with a thread, a mutex, or descriptors and files of one process has a field `pid`, the
  * id of that process. The object's first call in a child process finds that the object is inherited: from then on it
  * behaves as closed, cancelled or failed. The child frees the memory of the object, and touches nothing else: not the
- * thread, which only the parent has, not the mutex, which may stay locked for ever, and not the files and descriptors.
+ * thread, which only the parent has, not the mutex, which may stay locked forever, and not the files and descriptors.
  */
 #ifndef KW_BASE_PROCESS_H
 #define KW_BASE_PROCESS_H

@@ -118,7 +118,7 @@ kw_worker *kw_checkpointer_worker(kw_checkpointer *c) {
   return &c->worker;
 }
 
-/* After a fork the child's copy of the mutex may stay locked for ever. */
+/* After a fork the child's copy of the mutex may stay locked forever. */
 void kw_checkpointer_close(kw_checkpointer *c) {
   if (!kw_database_is_inherited(c->database)) kw_worker_end(&c->worker);
   kw_commit_group_drop(&c->pending.group);

@@ -393,7 +393,7 @@ static void settle(kw_committer *c) {
   if (c->has_appended && c->failure == KW_OK && !kw_committer_is_behind(c)) age(c);
 }
 
-/* After a fork the child's copies of mutexes may stay locked for ever. */
+/* After a fork the child's copies of mutexes may stay locked forever. */
 static void end(kw_committer *c) {
   if (kw_database_is_inherited(c->database)) return;
   if (is_complete(c)) settle(c);

@@ -209,7 +209,7 @@ kw_stream *kw_session_request(kw_session *session, kw_slice authority, kw_slice 
  * short. */
 kw_exchange *kw_session_exchange(kw_session *session, const kw_http_request *request, void *owner);
 
-/* Client: returns how many exchanges may be open at once, as far as the server has said. */
+/* Client: returns the maximum number of concurrent exchanges, as far as the server has announced it. */
 size_t kw_session_most(const kw_session *session);
 
 /* Client: true if another exchange may begin: the server has sent its SETTINGS, and allows another stream. */

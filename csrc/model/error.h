@@ -47,8 +47,7 @@
   X(STOPPED, "stopped", 14, "etcdserver: server stopped")                                          \
   X(THREAD_FAILED, "thread_failed", 13, "keywatch: the thread has failed")                         \
   X(STORAGE, "storage", 14, "keywatch: the storage has failed")                                    \
-  X(TOO_MANY_SNAPSHOTS, "too_many_snapshots", 8,                                                   \
-    "keywatch: too many snapshots are being taken at once")                                        \
+  X(TOO_MANY_SNAPSHOTS, "too_many_snapshots", 8, "keywatch: too many concurrent snapshots")        \
   X(UNAVAILABLE, "unavailable", 14, "keywatch: no server can be reached")                          \
   X(DEADLINE_EXCEEDED, "deadline_exceeded", 4, "context deadline exceeded")                        \
   X(PERMISSION_DENIED, "permission_denied", 7, "etcdserver: permission denied")                    \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * write: makes one change of a key or a lease in the index, the log, the leases and the commit group at once, and
+ * write: makes one change of a key or a lease in the index, the log, the leases and the commit group together, and
  * undoes it. For the files of this folder only.
  *
  * Functions that return `int` return KW_OK, or KW_ERR_NO_MEMORY with nothing changed.

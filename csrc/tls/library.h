@@ -11,7 +11,7 @@
  * Functions that only free keep the host's errors in the queue: a finalizer may run in the middle of the host's calls.
  *
  * At exit OpenSSL frees the state that its threads share, while the threads still run; and after fork its locks may
- * stay locked for ever. So every OpenSSL call is made between kw_tls_enter and kw_tls_leave, and exit and fork wait
+ * stay locked forever. So every OpenSSL call is made between kw_tls_enter and kw_tls_leave, and exit and fork wait
  * until no thread is in between. That takes a signature, or the reading of a file; after 2 seconds, because of a file
  * that cannot be read, they proceed.
  */

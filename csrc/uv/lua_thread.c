@@ -158,7 +158,7 @@ static int l_wakes(lua_State *L) {
   return 0;
 }
 
-/* thread:close(). Does nothing in a forked child, where the mutex may stay locked for ever. */
+/* thread:close(). Does nothing in a forked child, where the mutex may stay locked forever. */
 static int l_close(lua_State *L) {
   kw_thread **self = check_thread(L), *thread = *self;
   *self = NULL;

@@ -5,7 +5,7 @@
  * The loop has a reference to its waker, and each other user has one. A waker may outlive its loop; waking then does
  * nothing.
  *
- * After fork the child's copy of the mutex may stay locked for ever. So in the child kw_waker_retain, _release and
+ * After fork the child's copy of the mutex may stay locked forever. So in the child kw_waker_retain, _release and
  * _wake do nothing until the loop has adopted the waker. The loop does so before it calls any other function of the
  * waker.
  */

@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- A gateway in OpenResty: requests are passed on by routes that live in keywatch.
+--- A gateway in OpenResty: requests are forwarded by routes that are stored in keywatch.
 --
 -- A route is a key below /gateway/routes/. Its value is JSON: {"path": "/shop/", "upstream": "127.0.0.1:8081"}. The
--- route with the longest path that a request's path begins with counts. Each worker has a copy of all routes, which
--- follows the keys over one connection. No request waits for the server, and a server that is down stops nobody.
+-- route with the longest path that the path of a request begins with is used. Each worker has a copy of all routes,
+-- which follows the keys over one connection. No request waits for the keywatch server, and requests are forwarded
+-- while it is down.
 
 local json = require "keywatch.json"
 local keywatch = require "keywatch"

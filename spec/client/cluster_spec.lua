@@ -589,7 +589,7 @@ describe("a member without a leader #plain", function()
     end)
   end)
 
-  it("is not suspected for ever: a member with a leader is kept", function()
+  it("is not suspected forever: a member with a leader is kept", function()
     local slow, other = member { [RANGE] = { "in_turn", HANGS, FOUND } }, member()
     local client = connect { slow, other }
     local w = assert(client:watch("k"))

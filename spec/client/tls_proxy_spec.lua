@@ -1,5 +1,5 @@
 --- TLS handshakes over a bad network, full and resumed ones: a proxy cuts the connection or swallows bytes. No write is
--- made twice, and no call waits for ever. Cuts after a handshake are in virtual_network_spec.lua.
+-- made twice, and no call waits forever. Cuts after a handshake are in virtual_network_spec.lua.
 
 local keywatch = require "keywatch"
 

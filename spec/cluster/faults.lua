@@ -115,7 +115,7 @@ function faults_methods:strike()
   keywatch.sleep(self.random:between(0, 400) / 1000)
 end
 
---- Faults until `seconds` are over, at least one of each kind, and until `is_enough` returns true, though not for ever;
+--- Faults until `seconds` are over, at least one of each kind, and until `is_enough` returns true, though not forever;
 -- unless `is_over` does.
 function faults_methods:run(seconds, is_over, is_enough)
   local deadline, n = keywatch.now() + seconds, 0

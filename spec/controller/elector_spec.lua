@@ -374,7 +374,7 @@ describe("An elector", function()
       await_leader(b)
     end)
 
-    test("does not wait for ever for an on_lead that continues: its key is deleted with its lease", function(world)
+    test("does not wait forever for an on_lead that continues: its key is deleted with its lease", function(world)
       local is_free, refused = false, nil
       local a = elector(world:client(), "a", { lead = function(fence)
         keywatch.shield(1000, function()

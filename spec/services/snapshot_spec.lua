@@ -114,7 +114,7 @@ describe("Snapshot", function()
     await_no_file()
   end)
 
-  it("is refused if there are too many at once", function()
+  it("is refused if there are too many concurrent ones", function()
     fill(20)
     local snapshots = {}
     for i = 1, 8 do snapshots[i] = assert(peer.store:open_snapshot()) end

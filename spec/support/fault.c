@@ -934,7 +934,7 @@ static bool others_sleep(void) {
   return all;
 }
 
-/* Forks while the other threads sleep: a lock of another thread would stay locked in the child for ever, and neither a
+/* Forks while the other threads sleep: a lock of another thread would stay locked in the child forever, and neither a
  * sanitizer's allocator nor libgcc unlock theirs. Forks after a second even if a thread runs. */
 int kw_fault_fork(void *L) {
   (void)L;

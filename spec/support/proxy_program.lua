@@ -160,7 +160,7 @@ end
 
 -- {====== Reading ======
 
---- Discards bytes, without a notice to either side. A connection that has lost bytes stays silent for ever.
+--- Discards bytes, without a notice to either side. A connection that has lost bytes stays silent forever.
 local function lose(lane, chunk)
   local connection = lane.connection
   connection.is_lost = true

@@ -94,7 +94,7 @@ describe("a program with a server in a thread that speaks TLS", function()
   end)
 
   -- The other VM has no way to call fork. The allocator of AddressSanitizer does not survive one while another thread
-  -- allocates: the child would wait for ever for a lock without an owner.
+  -- allocates: the child would wait forever for a lock without an owner.
   if jit and not vm.is_sanitized then
     it("forks in the middle of handshakes, and its children use TLS", function()
       local status, said = run [[

@@ -5,7 +5,7 @@
 --
 --   first    one after the other, in the order of the list
 --   any      one after the other, in a random order
---   fastest  all at once; the first that answers is used
+--   fastest  all in parallel; the first that answers is used
 --
 -- Endpoints that have failed recently, or were useless, come after the others. Endpoints given to connect that are not
 -- in the member list come last. A round has failed when no endpoint has answered. After each failed round the dialer

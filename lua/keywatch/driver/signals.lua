@@ -75,7 +75,7 @@ end
 -- {====== Waiting ======
 
 --- Returns a poller that sets the event when a signal has arrived. It does not keep the object alive: a task that waits
--- and is never resumed must not catch signals for ever.
+-- and is never resumed must not catch signals forever.
 local function new_poller(object)
   local driver, weak = object.driver, setmetatable({ object }, { __mode = "v" })
   local poller = {}

@@ -24,7 +24,7 @@ local function dial(endpoint, address, options, security)
     endpoint = endpoint,
     arrivals = {},      -- by the id of the exchange: a driver event, set when the core has something for the exchange
     count = 0,          -- of exchanges on the connection
-    is_shared = false,  -- HTTP/2: carries many exchanges at once. Known once the connection is open
+    is_shared = false,  -- HTTP/2: carries many concurrent exchanges. Known once the connection is open
     was_used = false,   -- an exchange has ended
     is_retired = false, -- no more exchanges begin
     is_closed = false,

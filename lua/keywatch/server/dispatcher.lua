@@ -4,7 +4,7 @@
 -- The driver polls a dispatcher in every turn. A new call becomes a task. A task that waits for its client, for a
 -- snapshot or for the end of all connections is woken. Notes for the debug log are logged.
 --
--- However many calls arrive at once, their tasks begin in the order of arrival, at most CALLS per turn. Later calls
+-- However many calls arrive together, their tasks begin in the order of arrival, at most CALLS per turn. Later calls
 -- stay in the core until these have begun.
 
 local call = require "keywatch.server.call"

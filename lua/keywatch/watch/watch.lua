@@ -237,7 +237,7 @@ local function fill_now(watch)
 end
 
 --- Waits until the buffer has an event. Returns true; or nil and an error; or only nil after close. With a deadline of
--- nil waits for ever, with false does not wait.
+-- nil waits forever, with false does not wait.
 local function await(watch, deadline)
   while true do
     local filled

@@ -205,7 +205,7 @@ local function send_all(server, call, reader)
 end
 
 --- Returns the error for the client: `no_space` means here that the disk is full, not that the store is over its quota.
--- With the status UNAVAILABLE of a failed storage etcd's clients would retry for ever.
+-- With the status UNAVAILABLE of a failed storage etcd's clients would retry forever.
 local function explain(err)
   if err and err.code == "storage" then return refusal.new(refusal.FAILED_PRECONDITION, err.message) end
   if not err or err.code ~= "no_space" then return err end
