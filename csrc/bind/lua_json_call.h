@@ -32,9 +32,10 @@ void kw_bind_json_check_limits(lua_State *L, const char *what, int64_t depth, in
 /* json_encode(value, options): the text, or nil and an error. */
 int kw_bind_json_encode(lua_State *L);
 
-/* json_items(text, index): the items of the object or array at an index, as a list of indexes: for each item, those of
- * its first byte, after its name, of its value and after its value; and at last that of the closing bracket. An
- * element of an array has an empty name. Returns nothing if the object or array is incomplete. */
+/* json_items(text, index): describes the object or array at an index of the text. Returns a list of indexes, four for
+ * each item: of its first byte, of the byte after its name, of its value, and of the byte after its value. The last
+ * index is the one of the closing bracket. An element of an array has an empty name. Returns nothing if the object or
+ * array is incomplete. */
 int kw_bind_json_items(lua_State *L);
 
 #endif

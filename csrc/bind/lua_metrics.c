@@ -66,7 +66,7 @@ static const field fields[] = {
     FIELD(accepted, NUMBER, server.accepted),
     FIELD(rejected, NUMBER, server.rejected),
     FIELD(cut, NUMBER, server.cut),
-    FIELD(lacks, NUMBER, server.lacks),
+    FIELD(accept_failures, NUMBER, server.accept_failures),
     FIELD(malformed, NUMBER, server.malformed),
     FIELD(unknown_method, NUMBER, server.unknown),
     FIELD(over_memory, NUMBER, server.over_memory),

@@ -19,9 +19,10 @@ static int l_take_notes(lua_State *L) {
 /* Also works for a closed server, whose last notes are about its end. */
 static int l_next_note(lua_State *L) {
   static const char *const kinds[] = {
-      [KW_NOTE_ACCEPTED] = "accepted", [KW_NOTE_ENDED] = "ended", [KW_NOTE_REJECTED] = "rejected",
-      [KW_NOTE_REFUSED] = "refused",   [KW_NOTE_SLOW] = "slow",   [KW_NOTE_LOST] = "lost",
-      [KW_NOTE_TROUBLE] = "trouble",   [KW_NOTE_LACK] = "lack"};
+      [KW_NOTE_ACCEPTED] = "accepted", [KW_NOTE_ENDED] = "ended",
+      [KW_NOTE_REJECTED] = "rejected", [KW_NOTE_REFUSED] = "refused",
+      [KW_NOTE_SLOW] = "slow",         [KW_NOTE_LOST] = "lost",
+      [KW_NOTE_TROUBLE] = "trouble",   [KW_NOTE_ACCEPT_FAILED] = "accept_failed"};
   kw_server *server = check_server(L)->server;
   kw_note note; /* a copy: finalizers may run */
   if (server == NULL || !kw_notes_next(server, &note)) return 0;

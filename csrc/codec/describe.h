@@ -16,7 +16,7 @@
 
 /* {====== Fields ====== */
 
-/* The offset of a field: that of a member of the record, or NONE if the record does not have the field. */
+/* The offset of a field: the offset of a member of the record, or NONE if the record does not have the field. */
 #define AT(record, member) offsetof(record, member)
 #define NONE KW_NO_OFFSET
 

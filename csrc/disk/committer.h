@@ -26,8 +26,8 @@ typedef struct kw_committer kw_committer;
 /* What a committer counts for metrics. Only groups and checkpoints count that have succeeded. */
 typedef struct kw_committer_counters {
   uint64_t groups;         /* that became durable */
-  uint64_t direct;         /* those of them that were direct */
-  uint64_t slow;           /* those of them that took longer than KW_SLOW_GROUP_NS */
+  uint64_t direct;         /* groups that were direct */
+  uint64_t slow;           /* groups that took longer than KW_SLOW_GROUP_NS */
   uint64_t checkpoints;    /* transactions of the database */
   uint64_t journal_bytes;  /* written to the journal */
   kw_histogram changes;    /* changes of a group; records that are adjacent in memory count once */

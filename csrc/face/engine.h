@@ -91,7 +91,7 @@ typedef struct kw_peer_face {
 
   /* Returns the number of pending pieces, at most `max`, and puts them into `pieces`. 0: nothing is pending. The pieces
    * are valid until the next `wrote` or `close` of this peer, or the next `step_server`, which may cut off a peer that
-   * takes too much memory. A driver that cannot write before that copies them. */
+   * takes too much memory. A driver that writes later must copy them. */
   size_t (*pending)(void *peer, struct iovec *pieces, size_t max);
 
   /* The socket has taken the first `bytes` bytes of what is pending. */
@@ -139,15 +139,15 @@ typedef struct kw_engine {
    * connections: then the driver closes the socket. */
   kw_peer *(*accept)(kw_server *server, const kw_peer_hooks *hooks, int64_t now);
 
-  /* The driver cannot accept connections now, for the reason `why`, which the server logs: descriptors or memory are
-   * short. Connections wait, and the driver tries again. Called after each failed attempt. */
-  void (*lack)(kw_server *server, const char *why);
+  /* Called after each failed attempt of the driver to accept a connection: descriptors or memory are short. The server
+   * logs the reason `why`. Connections wait, and the driver tries again. */
+  void (*accept_failed)(kw_server *server, const char *why);
 
   /* The driver refuses the connection of a peer, for the reason `why`, which the server logs: TLS has failed. The
    * peer is done, and has nothing pending. */
   void (*refuse)(kw_peer *peer, const char *why);
 
-  /* Called after the handshake of each connection with TLS. `common_name` is that of the client's verified
+  /* Called after the handshake of each connection with TLS. `common_name` is the common name of the client's verified
    * certificate; NULL: there is none. */
   void (*identify)(kw_peer *peer, const char *common_name);
 
@@ -155,9 +155,9 @@ typedef struct kw_engine {
 
   /* {====== Clients ====== */
 
-  /* Returns the client of a client object (a userdata of KW_CLIENT_NAME), or NULL if the client is closed or was
-   * asked for before: a client has one connection in its life. The driver keeps the object alive as long as it
-   * uses the client. */
+  /* Returns the client of a client object (a userdata of KW_CLIENT_NAME). Returns NULL if the client is closed, or on
+   * the second call for a client, since a client has only one connection. The driver keeps the object alive as long as
+   * it uses the client. */
   kw_client *(*client_of)(void *object);
 
   /* The driver has begun to connect a socket for the client. Hooks are called from now on. If the client is done

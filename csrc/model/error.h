@@ -66,7 +66,7 @@
   X(REGRESSED, "regressed", 9, "keywatch: the server has been set back to an older state")         \
   X(CLUSTER_CHANGED, "cluster_changed", 9, "keywatch: the server belongs to another cluster")      \
   X(UNSUPPORTED, "unsupported", 12,                                                                \
-    "keywatch: the progress of this server cannot be trusted; that of etcd 3.5.13 or later can")   \
+    "keywatch: the progress of this server cannot be trusted: use etcd 3.4.31, 3.5.13 or later")   \
   X(LOST, "lost", 9, "keywatch: the lease, lock or leadership is lost")                            \
   X(LOCKED, "locked", 9, "keywatch: the lock is held by another session")
 

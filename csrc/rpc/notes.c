@@ -122,9 +122,9 @@ void kw_notes_rejected(kw_server *server, const char *remote, const char *why) {
   if (reserve(server, KW_FEW_NOTES)) add_why(server, KW_NOTE_REJECTED, remote, why);
 }
 
-void kw_notes_lack(kw_server *server, const char *why) {
-  server->counters.lacks++;
-  if (reserve(server, KW_FEW_NOTES)) add_why(server, KW_NOTE_LACK, "", why);
+void kw_notes_accept_failed(kw_server *server, const char *why) {
+  server->counters.accept_failures++;
+  if (reserve(server, KW_FEW_NOTES)) add_why(server, KW_NOTE_ACCEPT_FAILED, "", why);
 }
 
 /* {====== Requests ====== */

@@ -5,7 +5,8 @@
  *
  * Notes wait in a ring buffer until Lua takes them. When the ring buffer is full, the oldest note is dropped and
  * counted, so a flood of refused requests takes no more memory than a few of them. Unless kw_notes_start was called, a
- * server takes only the notes KW_NOTE_REJECTED and KW_NOTE_LACK, and the code of any other note costs one branch.
+ * server takes only the notes KW_NOTE_REJECTED and KW_NOTE_ACCEPT_FAILED, and the code of any other note costs one
+ * branch.
  *
  * KW_NOTE_TROUBLE does not wait in the ring buffer: kw_notes_next compares kw_store_trouble with its earlier result. So
  * it is never dropped.
@@ -25,10 +26,10 @@
 #define KW_SLOW_MS 100   /* a unary request that takes longer is slow */
 
 typedef enum kw_note_kind {
-  KW_NOTE_ACCEPTED, /* a connection: remote */
-  KW_NOTE_ENDED,    /* a connection: remote, text */
-  KW_NOTE_REJECTED, /* a connection that has ended before it spoke HTTP/2: remote, text */
-  KW_NOTE_LACK,     /* connections cannot be accepted: text */
+  KW_NOTE_ACCEPTED,      /* a connection: remote */
+  KW_NOTE_ENDED,         /* a connection: remote, text */
+  KW_NOTE_REJECTED,      /* a connection that has ended before it spoke HTTP/2: remote, text */
+  KW_NOTE_ACCEPT_FAILED, /* connections cannot be accepted: text */
   KW_NOTE_REFUSED, /* a request that ended with an error: remote, path, status, text, amount in ms */
   KW_NOTE_SLOW, /* a request, with status CANCELLED if it got no answer: remote, path, status, amount in ms */
   KW_NOTE_LOST,   /* notes were dropped here: amount */
@@ -55,8 +56,8 @@ bool kw_notes_next(kw_server *server, kw_note *note);
 /* True if a note waits to be taken. */
 bool kw_notes_wait(const kw_server *server);
 
-/* For the driver: the function `lack` of kw_engine. */
-void kw_notes_lack(kw_server *server, const char *why);
+/* For the driver: the function `accept_failed` of kw_engine. */
+void kw_notes_accept_failed(kw_server *server, const char *why);
 
 /* {====== For this folder ====== */
 

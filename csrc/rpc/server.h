@@ -46,13 +46,13 @@ typedef struct kw_server_options {
 
 /* What a server counts for metrics, besides the counters of each method. */
 typedef struct kw_server_counters {
-  uint64_t accepted;    /* connections */
-  uint64_t rejected;    /* connections that have ended before they spoke HTTP/2 */
-  uint64_t cut;         /* connections that were disconnected since they held too much memory */
-  uint64_t lacks;       /* failed attempts of the driver to accept connections */
-  uint64_t malformed;   /* refused HTTP/2 requests whose heads were not valid */
-  uint64_t unknown;     /* refused calls of methods that do not exist */
-  uint64_t over_memory; /* refused calls of connections that held too much memory */
+  uint64_t accepted;        /* connections */
+  uint64_t rejected;        /* connections that have ended before they spoke HTTP/2 */
+  uint64_t cut;             /* connections that were disconnected since they held too much memory */
+  uint64_t accept_failures; /* failed attempts of the driver to accept connections */
+  uint64_t malformed;       /* refused HTTP/2 requests whose heads were not valid */
+  uint64_t unknown;         /* refused calls of methods that do not exist */
+  uint64_t over_memory;     /* refused calls of connections that held too much memory */
 } kw_server_counters;
 
 #define KW_GRPC_CODES 17 /* gRPC statuses: 0 to 16 */

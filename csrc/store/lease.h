@@ -40,7 +40,7 @@ typedef struct kw_leases {
   size_t n_all;         /* leases of that list */
   size_t n_keys;        /* keys that are attached to leases */
   uint64_t n_revoked;   /* leases that were revoked and have ended, since the table was made */
-  uint64_t n_expired;   /* those of them whose time was over */
+  uint64_t n_expired;   /* of these, leases that have expired */
   uint64_t last_number; /* number of the newest lease */
   kw_link cursors;      /* list of kw_lease_cursor */
   kw_link waiting;      /* list of kw_lease, in the order of their last steps */

@@ -27,7 +27,7 @@ static void on_ready(uv_poll_t *poll, int status, int events);
 static void pause_listener(kw_listener *listener, int error) {
   kw_loop_server *loop_server = listener->loop_server;
   kw_loop *loop = loop_server->loop;
-  loop_server->engine->lack(loop_server->server, uv_strerror(error));
+  loop_server->engine->accept_failed(loop_server->server, uv_strerror(error));
   kw_loop_watch_events(loop, &listener->poll, 0, on_ready);
   kw_loop_set_timer(loop, &listener->timer, kw_loop_now(loop) + RETRY_MS);
 }

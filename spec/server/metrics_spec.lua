@@ -519,7 +519,7 @@ describe("the counters of calls", function()
     foreign:say("SSH-2.0-x\r\n")
     foreign:close()
     assert.same({ connections = 2, accepted = 3, rejected = 1 },
-      numbers(host.server, "connections accepted rejected cut lacks"))
+      numbers(host.server, "connections accepted rejected cut accept_failures"))
     assert.is_true(host.server:counters().connection_bytes > 0)
   end)
 

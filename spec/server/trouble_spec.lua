@@ -116,8 +116,8 @@ describe("a server", function()
   end)
 
   it("logs once that it cannot accept connections, and when it can again", function()
-    local LACK = "too many open files"
-    for _ = 1, 3 do trouble.lack(server, LACK) end
+    local REASON = "too many open files"
+    for _ = 1, 3 do trouble.accept_failed(server, REASON) end
     assert.same({ "warn connections cannot be accepted, and wait: too many open files: see ulimit -n" }, lines)
     assert.same({ "keywatch: connections cannot be accepted: too many open files" }, client:ask(STATUS).errors)
     assert.equal(1, #lines)

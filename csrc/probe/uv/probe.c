@@ -216,7 +216,7 @@ static void close_peer(void *ctx, const char *why) {
   kw_free(peer);
 }
 
-static void lack(kw_server *server, const char *why) {
+static void accept_failed(kw_server *server, const char *why) {
   (void)server;
   (void)why;
 }
@@ -326,7 +326,7 @@ static const kw_engine echo = {.version = KW_ENGINE_VERSION,
                                .has_work = has_work,
                                .is_busy = is_busy,
                                .accept = accept_peer,
-                               .lack = lack,
+                               .accept_failed = accept_failed,
                                .refuse = refuse_peer,
                                .identify = identify_peer,
                                .client_of = client_of,

@@ -126,7 +126,8 @@ local of_bucket = {
   retries = function() return 0 end,
 }
 
---- Returns a limiter by which all items together are tried `rate` times a second; up to `burst` are tried without a wait.
+--- Returns a limiter by which all items together are tried `rate` times a second; up to `burst` are tried without a
+-- wait.
 local function bucket(opts)
   opts = check.options(opts, "bucket", { rate = "positive number", burst = "positive number" })
   local burst = opts.burst or BURST

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- log_limit: a rate limit for log lines that clients can cause, so that no client can fill a disk with them.
 --
--- BURST lines are written without delay, then one per PAUSE. All other lines are counted, and their number is logged before
--- the next line.
+-- BURST lines are written without delay, then one per PAUSE. All other lines are counted, and their number is logged
+-- before the next line.
 
 local driver = require "keywatch.task.driver"
 

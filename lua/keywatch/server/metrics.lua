@@ -170,7 +170,8 @@ local FAMILIES = {
   { "keywatch_connections_refused_total", "counter", "Connections that were refused or disconnected: protocol, because "
     .. "they spoke no HTTP, or TLS has failed; memory, because they held too much.",
     { { { "reason", "protocol" }, "rejected" }, { { "reason", "memory" }, "cut" } } },
-  { "keywatch_accept_failures_total", "counter", "Failed attempts to accept connections, which then wait.", "lacks" },
+  { "keywatch_accept_failures_total", "counter", "Failed attempts to accept connections, which then wait.",
+    "accept_failures" },
   { "keywatch_requests_refused_total", "counter", "Requests that were refused before their method has begun.",
     { { { "reason", "malformed" }, "malformed" }, { { "reason", "unknown_method" }, "unknown_method" },
       { { "reason", "memory" }, "over_memory" } } },

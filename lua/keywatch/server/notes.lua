@@ -64,8 +64,8 @@ local function drain(server)
     remote = remote ~= "" and remote or "an unknown address"
     if kind == "trouble" then
       trouble.update(server)
-    elseif kind == "lack" then
-      trouble.lack(server, text)
+    elseif kind == "accept_failed" then
+      trouble.accept_failed(server, text)
     elseif kind == "rejected" then
       server.rejections:line("connection from %s rejected: %s", remote, text)
     elseif kind == "lost" and not server.has_notes then

@@ -9,7 +9,7 @@ local alarm_names = require "keywatch.server.alarm_names"
 local driver = require "keywatch.task.driver"
 local log_limit = require "keywatch.server.log_limit"
 
-local CALM = 5 -- seconds without a failed attempt to accept a connection, after which the lack has ended
+local CALM = 5 -- seconds without a failed attempt to accept a connection, after which the problem has ended
 
 --- The lines for a new alarm: functions of the store's status, by alarm.
 local BEGINS = {
@@ -59,21 +59,21 @@ end
 -- {====== Accepting ======
 
 --- Records that connections cannot be accepted, and why.
-local function lack(server, why)
+local function accept_failed(server, why)
   local trouble = server.trouble
   trouble.calm_at = driver.get().now() + CALM
-  if trouble.lack then return end
-  trouble.lack = ("keywatch: connections cannot be accepted: %s"):format(why)
+  if trouble.accept_failure then return end
+  trouble.accept_failure = ("keywatch: connections cannot be accepted: %s"):format(why)
   server.trouble.lines:line_at("warn", "connections cannot be accepted, and wait: %s: see ulimit -n", why)
 end
 
---- Ends a lack of descriptors after CALM seconds. Returns the seconds until then; nil if there is no lack.
+--- Ends the problem once no attempt has failed for CALM seconds. Returns the seconds until then; nil if there is none.
 local function poll(server)
   local trouble = server.trouble
-  if not trouble.lack then return nil end
+  if not trouble.accept_failure then return nil end
   local seconds = trouble.calm_at - driver.get().now()
   if seconds > 0 then return seconds end
-  trouble.lack = nil
+  trouble.accept_failure = nil
   server.trouble.lines:line_at("info", "connections are accepted again")
 end
 
@@ -86,10 +86,10 @@ local function start(server)
     alarms = {},   -- set of names
     is_serving = true,
     changed = driver.get().event(),
-    lack = nil,    -- why connections cannot be accepted
-    calm_at = nil, -- when the lack ends, unless another attempt fails
+    accept_failure = nil, -- why connections cannot be accepted
+    calm_at = nil, -- when this problem ends, unless another attempt fails
     lines = log_limit.new(server.log, "warn", "log lines about alarms and descriptors left out: %d"),
   }
 end
 
-return { start = start, update = update, lack = lack, poll = poll }
+return { start = start, update = update, accept_failed = accept_failed, poll = poll }

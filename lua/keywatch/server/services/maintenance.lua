@@ -108,7 +108,7 @@ local function errors_of(server, state)
     errors[i] = ("memberID:%s alarm:%s "):format(one.memberID, one.alarm)
   end
   for _, text in ipairs(state.errors) do errors[#errors + 1] = text end
-  errors[#errors + 1] = server.trouble.lack
+  errors[#errors + 1] = server.trouble.accept_failure
   return errors
 end
 
