@@ -651,7 +651,7 @@ describe("a call", function()
     return core.probe.live()
   end
 
-  it("may be one of thousands, and leaves nothing behind", function()
+  it("does not leak memory, even after thousands of calls", function()
     server:mount("spec.Calls", {
       Unary = function(request) return request end,
       Stream = { stream = true, handler = function(call)

@@ -22,8 +22,8 @@ end)
 
 after_each(logs.finish)
 
---- Declares a test in a world, in which no code of electors may have raised: they log that, and end. Electors are
--- stopped in the end.
+--- Declares a test in a world. Stops all electors at the end, and checks that no code of an elector has raised: an
+-- elector logs the error, and ends.
 local function test(name, fn)
   it(name, within.world(function(world)
     fn(world)
@@ -32,8 +32,8 @@ local function test(name, fn)
   end))
 end
 
---- An elector whose functions note their calls in its list `seen`. Options: as those of electors; `lead` is
---- called by on_lead.
+--- Returns an elector, and the list in which its functions note their calls. Options: as of controller.elector; `lead`
+-- is called by on_lead.
 local function elector(store, id, opts)
   opts = opts or {}
   local seen, is_running = {}, false

@@ -1,14 +1,14 @@
---- Reads of the disk that need only metadata do not copy records: builds with a probe count allocations.
+--- Reads of the disk that need only metadata do not copy records. Probe builds count the allocations.
 
 local directory = require "spec.support.directory"
 local probed = require "spec.support.probed"
 
-local probe = probed.get("a record that is only looked at")
+local probe = probed.get("a record that is only examined")
 if not probe then return end
 
 local CHANGES = 300
 
---- The allocations of the core while fn runs.
+--- Returns the number of allocations of the core while fn runs.
 local function allocations(fn)
   local before = probe.allocations()
   fn()
