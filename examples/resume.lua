@@ -26,7 +26,7 @@ local function read(title)
     event, err = watch:next(0)
   end
   watch:close()
-  if err.code ~= "timeout" then return err end -- "timeout" is no failure: there is no event now
+  if err.code ~= "timeout" then return err end -- "timeout" is not a failure: there is no event now
 end
 
 store:put("orders/1", "apples")

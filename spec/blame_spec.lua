@@ -272,7 +272,7 @@ end
 --- Returns a text about a violation in a raised error; nil if there is none.
 local function trouble(ok, err, name)
   if ok then return "nothing was raised" end
-  if type(err) ~= "string" then return "what was raised is no text: " .. tostring(err) end
+  if type(err) ~= "string" then return "what was raised is not a text: " .. tostring(err) end
   if not err:find("^blame:1: ") then return "it was raised elsewhere: " .. err end
   local words = err:gsub("^blame:1: ", "")
   if words:find("%.lua:%d") then return "it has two positions: " .. err end

@@ -1168,7 +1168,7 @@ function Lease:orphan() end
 ---@field revision integer the revision up to which everything was handed out; a new watch continues at revision + 1
 local Watch = {}
 
----Returns the next event; or nil and an error: "timeout" is no failure, with any other code the watch has failed; or only
+---Returns the next event; or nil and an error: "timeout" is not a failure, with any other code the watch has failed; or only
 ---nil after close.
 ---@param timeout? number seconds to wait; 0 does not wait, nil waits without a limit
 ---@return keywatch.WatchEvent? event
@@ -1207,7 +1207,7 @@ function Watch:error() end
 ---@field revision integer the revision up to which everything was handed out; a new one continues at revision + 1
 local ObjectWatch = {}
 
----Returns the next event; or nil and an error: "timeout" is no failure, with any other code the object watch has failed; or
+---Returns the next event; or nil and an error: "timeout" is not a failure, with any other code the object watch has failed; or
 ---only nil after close, and after the lifetime.
 ---@param timeout? number seconds to wait; 0 does not wait, nil waits without a limit
 ---@return keywatch.ObjectEvent? event

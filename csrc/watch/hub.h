@@ -80,7 +80,7 @@ void kw_hub_forget_account(kw_hub *hub, const kw_account *account);
 /* Adds a watcher to an open outlet of this hub. The watcher gets events after the store's present revision, or from the
  * start revision on. The range is copied. *watcher belongs to the hub, and is valid until it is cancelled or its outlet
  * is closed, also after it has failed. If the start is in the past, the queued progress of the whole outlet is dropped:
- * it would not be true of this watcher. A start whose history is gone is no error here: the watcher fails with
+ * it would not be true of this watcher. A start whose history is gone is not an error here: the watcher fails with
  * KW_ITEM_COMPACTED. Returns KW_OK, KW_ERR_EMPTY_RANGE, KW_ERR_DUPLICATE_WATCH_ID, KW_ERR_COMPACTED for a negative
  * start, KW_ERR_TOO_MANY_REQUESTS if the outlet's account gets no more memory, or KW_ERR_NO_MEMORY. */
 int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_watcher **watcher);

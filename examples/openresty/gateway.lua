@@ -17,7 +17,7 @@ local cache  -- of the routes
 local routes -- by name: { path, upstream }
 local sorted -- the routes, those with long paths first; nil after a change
 
---- Returns the route of a value. A value that is no route raises: keywatch logs that, and the route stays as it was.
+--- Returns the route of a value. A value that is not a route raises: keywatch logs that, and the route stays as it was.
 local function decode(value)
   local route = assert(json.decode(value))
   if type(route.path) ~= "string" or type(route.upstream) ~= "string" then error("no route: " .. value, 0) end

@@ -1,4 +1,4 @@
---- Where a client is no store, a namespace no store, and etcd 3.4.23 no keywatch: tests of stores that are not run
+--- Where clients and namespaces differ from stores, and etcd 3.4.23 from keywatch: tests of stores that are not run
 -- through these, and why.
 
 -- Of everything.

@@ -126,7 +126,7 @@ describe("a client of a hostile server #plain", function() -- there is no TLS in
       { "ends with other lines than a status", { "trailers", "", { x = "y" } }, "internal",
         "the answer has no status" },
       { "gives a status that does not exist", { "status", 99, "what?" }, "unknown", "what?" },
-      { "gives a status that is no number", { "trailers", "", { ["grpc-status"] = "ok" } }, "unknown", "unknown" },
+      { "gives a status that is not a number", { "trailers", "", { ["grpc-status"] = "ok" } }, "unknown", "unknown" },
       { "fails with words of its own", { "status", 13, "nobody\r\n\0knows" }, "internal", "nobody\r\n\0knows" },
       { "fails without words", { "status", 10 }, "aborted", "aborted" },
       { "ends in the middle of a message", { "cut_short", "abc", 1 }, "internal", "unexpected EOF" },

@@ -103,7 +103,7 @@ describe("a controller", function()
       assert.same({ 1, 1 }, { status.failed, status.done })
     end))
 
-    it("a transaction that has not succeeded is retried with growing pauses, and is no failure", in_world(function()
+    it("a transaction that has not succeeded is retried with growing pauses, and is not a failure", in_world(function()
       local times, status = times_of(function(_, context, n)
         return context.store:txn {
           compare = { { key = "/a", version = n < 3 and 7 or 0 } }, success = { { put = "/a", value = "1" } },
@@ -147,7 +147,7 @@ describe("a controller", function()
       assert.same({ "/a/1", "/a/2", "/a/3", "/a/1" }, { list[1], list[2], list[3], list[4] })
     end))
 
-    it("{ again = true } is retried with growing pauses, and is no failure", in_world(function()
+    it("{ again = true } is retried with growing pauses, and is not a failure", in_world(function()
       local times, status = times_of(function(_, context, n)
         assert.equal(n - 1, context.retries)
         return n < 5 and { again = true } or nil

@@ -660,7 +660,7 @@ describe("a manager with an election", function()
     for i = 1, 40 do -- times of the day; the differences of some of them are rounded up, and of others down
       managers = {}
       testing.run(function(world)
-        local a = pair(world, { ttl = 5 }) -- a third of that is no number of the machine
+        local a = pair(world, { ttl = 5 }) -- a third of 5 has no exact double
         a.manager:add(component(a.notes, "led"))
         a.manager:start()
         await(function() return a.notes[1] end)

@@ -91,7 +91,7 @@ describe("a server that is attacked over HTTP/1.1 #once", function()
       ["an escape that is none"] = { 400, "GET /echo/%zz HTTP/1.1\r\n" .. HOST .. "\r\n" },
       ["an encoded byte 0"] = { 400, "GET /echo/a%00b HTTP/1.1\r\n" .. HOST .. "\r\n" },
       ["an encoded way upwards"] = { 400, "GET /echo/%2e%2e/text HTTP/1.1\r\n" .. HOST .. "\r\n" },
-      ["bytes that are no text in a path"] = { 400, "GET /echo/\255 HTTP/1.1\r\n" .. HOST .. "\r\n" },
+      ["bytes that are not text in a path"] = { 400, "GET /echo/\255 HTTP/1.1\r\n" .. HOST .. "\r\n" },
       ["a query of 1 MB"] = { 414, "GET /echo/a?" .. ("a&"):rep(500000) .. " HTTP/1.1\r\n" .. HOST .. "\r\n" },
       ["a million fields"] = { 431, GET .. ("a: b\r\n"):rep(1000000) .. "\r\n" },
       ["JSON that is deeply nested"] = { 400, post("/json", 100000) .. ("["):rep(100000) },

@@ -1,4 +1,4 @@
---- Heads of requests and answers: which are taken, and which are refused with which status. Only in probe builds.
+--- Heads of requests and answers: which are accepted, and which are refused with which status. Only in probe builds.
 
 local http1 = require "spec.support.http1"
 local probed = require "spec.support.probed"
@@ -9,7 +9,7 @@ if not probe then return end
 local head = http1.head
 local GET, HOST = "GET / HTTP/1.1", "Host: h"
 
---- What a server makes of bytes: the first event; or the status of the refusal, and its text.
+--- Feeds bytes to a server. Returns the first event; or the status of the refusal, and its text.
 local function ask(bytes, offsets)
   local server = http1.server()
   local sent = server:feed(bytes, offsets)
@@ -19,7 +19,7 @@ local function ask(bytes, offsets)
   return event or status, text
 end
 
---- What a client makes of bytes that answer its request: the events, and why it has ended.
+--- Feeds bytes to a client as the answer to its request. Returns the events, and why the connection has ended.
 local function answer(bytes, offsets, request)
   local client = http1.client()
   assert(client.raw:request(request or {}))
@@ -57,14 +57,14 @@ describe("a head of a request", function()
       "PUT http h / length 10\nContent-Length: 10" },
     ["with chunks"] = { head("PUT / HTTP/1.1", HOST, "Transfer-Encoding: Chunked"), "PUT http h / length -1" },
   } do
-    it("is taken " .. what, function()
+    it("is accepted " .. what, function()
       for i = 0, #case[1] - 1 do assert.equal(case[2], (ask(case[1], { i }))) end
     end)
   end
 
   for what, case in pairs {
     ["no method"] = { 400, head(" / HTTP/1.1", HOST) },
-    ["a method that is no token"] = { 400, head("G(T / HTTP/1.1", HOST) },
+    ["a method that is not a token"] = { 400, head("G(T / HTTP/1.1", HOST) },
     ["two spaces"] = { 400, head("GET  / HTTP/1.1", HOST) },
     ["a tab"] = { 400, head("GET\t/ HTTP/1.1", HOST) },
     ["a space at the end of the first line"] = { 400, head("GET / HTTP/1.1 ", HOST) },
@@ -96,7 +96,7 @@ describe("a head of a request", function()
     ["an empty host"] = { 400, head(GET, "Host: ") },
     ["a host with a space"] = { 400, head(GET, "Host: a b") },
     ["a host with a path"] = { 400, head(GET, "Host: a/b") },
-    ["a host with a port that is no number"] = { 400, head(GET, "Host: a:b") },
+    ["a host with a port that is not a number"] = { 400, head(GET, "Host: a:b") },
     ["an empty IPv6 address"] = { 400, head(GET, "Host: []") },
     ["half an IPv6 address"] = { 400, head(GET, "Host: [::1") },
     ["a field without a colon"] = { 400, head(GET, HOST, "a") },
@@ -105,7 +105,7 @@ describe("a head of a request", function()
     ["a space before the first field"] = { 400, head(GET, " a: b", HOST) },
     ["a folded field"] = { 400, head(GET, HOST, "a: b", " c") },
     ["a field folded by a tab"] = { 400, head(GET, HOST, "a: b", "\tc: d") },
-    ["a name that is no token"] = { 400, head(GET, HOST, "a(: b") },
+    ["a name that is not a token"] = { 400, head(GET, HOST, "a(: b") },
     ["a name with a byte above ASCII"] = { 400, head(GET, HOST, "\xe4: b") },
     ["a byte 0 in a value"] = { 400, head(GET, HOST, "a: b\0c") },
     ["a control byte in a value"] = { 400, head(GET, HOST, "a: b\27c") },
@@ -188,7 +188,7 @@ describe("a head of an answer", function()
     ["without a body"] = { head("HTTP/1.1 204 No Content", "Content-Length: 7"),
       "204 length 0\nContent-Length: 7" },
   } do
-    it("is taken " .. what, function()
+    it("is accepted " .. what, function()
       for i = 0, #case[1] - 1 do assert.equal(case[2], answer(case[1], { i })[1]) end
     end)
   end

@@ -99,7 +99,7 @@ local basic = {
 }
 
 local function list_trouble(self, value, kind, where)
-  if type(value) ~= "table" then return where .. " is no list" end
+  if type(value) ~= "table" then return where .. " is not a list" end
   local n = 0
   for _ in pairs(value) do n = n + 1 end
   if n ~= #value then return where .. " has more than a list has" end
@@ -131,7 +131,7 @@ end
 
 --- Returns why a value is not of a type, or nil if it is.
 function annotations:trouble(value, kind, where)
-  if kind:find("^fun%(") then return type(value) ~= "function" and where .. " is no function" or nil end
+  if kind:find("^fun%(") then return type(value) ~= "function" and where .. " is not a function" or nil end
   local inner = kind:match("^(.*)%?$")
   if inner then return value ~= nil and self:trouble(value, inner, where) or nil end
   if kind:find("|", 1, true) then return union_trouble(self, value, split(kind), where) end

@@ -48,20 +48,20 @@ end)
 
 describe("options of a watch are refused:", function()
   local cases = {
-    { "that are no table", 5 },
+    { "that are not a table", 5 },
     { "that are a string", "prefix" },
     { "one that there is not", { colour = 1 } },
     { "one of another call", { limit = 1 } },
-    { "a name that is no string", { "prefix" } },
+    { "a name that is not a string", { "prefix" } },
     { "the names of filters, outside of their list", { no_put = true } },
     { "prefix and range_end", { prefix = true, range_end = "b" } },
     { "prefix and from_key", { prefix = true, from_key = true } },
     { "initial and start_revision", { initial = true, start_revision = 1 } },
-    { "filters that are no list", { filters = "no_put" } },
+    { "filters that are not a list", { filters = "no_put" } },
     { "filters that are a number", { filters = 1 } },
     { "filters that are a set", { filters = { no_put = true } } },
     { "a filter that there is not", { filters = { "no_put", "no_get" } } },
-    { "a filter that is no string", { filters = { true } } },
+    { "a filter that is not a string", { filters = { true } } },
   }
   for _, case in ipairs(cases) do
     it(case[1], function() refused(watch(case[2])) end)

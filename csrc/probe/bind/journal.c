@@ -40,7 +40,7 @@ static int push_outcome(lua_State *L, int rc) {
 static int64_t field(lua_State *L, int at, const char *name) {
   int64_t v = 0;
   lua_getfield(L, at, name);
-  if (!lua_isnil(L, -1) && !kw_bind_to_id(L, -1, &v)) luaL_error(L, "%s is no number", name);
+  if (!lua_isnil(L, -1) && !kw_bind_to_id(L, -1, &v)) luaL_error(L, "%s is not a number", name);
   lua_pop(L, 1);
   return v;
 }

@@ -69,7 +69,7 @@ local function member_of(text, items, name)
   return member, value, value:sub(1, 1)
 end
 
---- Returns the items of a list of strings, and the strings; or nil if an element is no string.
+--- Returns the items of a list of strings, and the strings; or nil if an element is not a string.
 local function strings_of(text, member)
   local items, strings = json.items_of(text, member.value), {}
   for i, item in ipairs(items) do
