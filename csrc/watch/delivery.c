@@ -151,10 +151,30 @@ void kw_delivery_step(kw_hub *hub) {
   if (!more) hub->is_behind = false;
 }
 
+/* Fails the watchers of an outlet that were started inside of a gap before it had opened. */
+static void fail_early(kw_hub *hub, kw_outlet *outlet, int64_t before) {
+  kw_link *link = outlet->early.next;
+  while (link != &outlet->early) {
+    kw_watcher *watcher = KW_CONTAINER_OF(link, kw_watcher, early);
+    link = link->next;
+    if (kw_watcher_is_early(watcher, before) && kw_watcher_is_in_gap(hub, watcher))
+      kw_watcher_fail_compacted(hub, watcher);
+  }
+}
+
+/* If the store, a replica, has skipped revisions after `before`: a watcher that begins at one of them would not get the
+ * events that have happened between its own revision and the end of the gap. */
+static void fail_in_gap(kw_hub *hub, int64_t before) {
+  if (kw_store_first_event_from(hub->store, before + 2) == before + 2) return;
+  for (kw_outlet *outlet = hub->outlets; outlet != NULL; outlet = outlet->next)
+    fail_early(hub, outlet, before);
+}
+
 /* Each revision is delivered as one batch. Watchers that are not served at once may have to lag later, and then need
  * the history. */
 static void on_visible(int64_t before, void *ctx) {
   kw_hub *hub = ctx;
+  fail_in_gap(hub, before);
   if (kw_watch_group_count(hub->synced) == 0) return;
   if (!hub->is_behind) {
     hub->deliver_next = (kw_revision){.main = before + 1};

@@ -173,14 +173,6 @@ static int take_id(kw_outlet *outlet, int64_t *id) {
   return KW_OK;
 }
 
-/* True if a new watcher begins in a gap, where the store does not know all events. (A watcher that begins earlier gets
- * the difference when it reaches the gap.) */
-static bool is_in_gap(const kw_hub *hub, const kw_watcher *watcher) {
-  int64_t next = watcher->next_rev;
-  return next >= kw_store_first_event(hub->store) &&
-         kw_store_first_event_from(hub->store, next) > next;
-}
-
 /* Puts a new watcher into its first place. Returns false if memory is short. */
 static bool begin(kw_hub *hub, kw_watcher *watcher) {
   int64_t now = kw_store_revision(hub->store);
@@ -239,7 +231,7 @@ int kw_hub_watch(kw_hub *hub, kw_outlet *outlet, const kw_watch_spec *spec, kw_w
   enroll(hub, outlet, watcher);
   kw_account_charge(outlet->account, watcher_size(&range));
   outlet->watcher_bytes += watcher_size(&range);
-  if (watcher->state == KW_WATCHER_LAGGING && is_in_gap(hub, watcher))
+  if (watcher->state == KW_WATCHER_LAGGING && kw_watcher_is_in_gap(hub, watcher))
     kw_watcher_fail_compacted(hub, watcher);
   *result = watcher;
   return KW_OK;

@@ -65,6 +65,10 @@ void kw_watcher_enter_synced(kw_hub *hub, kw_watcher *watcher);
  * empty: an empty outlet would never unblock the watcher. */
 void kw_watcher_enter_refused(kw_hub *hub, kw_watcher *watcher);
 
+/* True if a watcher begins in a gap, where the store does not know all events. (A watcher that begins earlier gets the
+ * difference when it reaches the gap.) */
+bool kw_watcher_is_in_gap(const kw_hub *hub, const kw_watcher *watcher);
+
 /* Fails a watcher whose history is gone: leaves its place, and queues KW_ITEM_COMPACTED. Without memory for the item
  * the watcher lags, and fails in a later step. */
 void kw_watcher_fail_compacted(kw_hub *hub, kw_watcher *watcher);

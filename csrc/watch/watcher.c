@@ -135,6 +135,12 @@ static bool fail_with(kw_hub *hub, kw_watcher *watcher, kw_item item) {
   return true;
 }
 
+bool kw_watcher_is_in_gap(const kw_hub *hub, const kw_watcher *watcher) {
+  int64_t next = watcher->next_rev;
+  return next >= kw_store_first_event(hub->store) &&
+         kw_store_first_event_from(hub->store, next) > next;
+}
+
 /* If the watcher begins in a gap, the item's revision is the first one after the gap. next_rev 0 is before every event,
  * so the next step that looks at the watcher fails it again. */
 void kw_watcher_fail_compacted(kw_hub *hub, kw_watcher *watcher) {

@@ -127,6 +127,22 @@ describe("a replica that is merged", function()
     end
   end)
 
+  it("fails the watches that wait for a revision of the gap", function()
+    local by_start = {}
+    for revision = 11, 22 do
+      by_start[revision] = assert(store:watch("", { prefix = true, start_revision = revision }))
+    end
+    assert(store:merge_kvs(20, { kv("a", 15), kv("b", 7) }))
+    for revision, watch in pairs(by_start) do
+      local events, err = drain(watch)
+      local is_inside = revision >= 12 and revision <= 20
+      assert.same({ is_inside and "compacted" or "timeout", is_inside and 21 or nil, revision == 11 and 2 or 0 },
+        { err.code, err.compact_revision, #events })
+      watch:close()
+    end
+    if probe then probe.check(store) end
+  end)
+
   it("continues afterwards, and has one gap at most", function()
     assert(store:merge_kvs(20, { kv("a", 15) }))
     assert(store:apply(21, { { type = "put", key = "z", value = "1", create_revision = 21, version = 1 } }))
