@@ -29,7 +29,7 @@ local HOOK = 'csrc/base/hook.h:10:#include "probe/hook.h"'
 -- A driver implements what tasks ask for, and is chosen by them. `init` is the public module.
 local LUA = floors {
   "support", "json", "task driver", "store", "watch", "namespace", "concurrency", "client server", "http cache",
-  "controller", "init", "command testing",
+  "controller", "kubernetes", "init", "command testing",
 }
 LUA.task.driver, LUA.driver.task = true, true
 
