@@ -372,6 +372,11 @@ function cache_methods:status()
   }
 end
 
+--- Returns the gaps of the history, see above. For this library.
+local function gaps_of(cache)
+  return cache.feed.gaps
+end
+
 --- Returns a plain table, key to value, that mirrors the content of the cache; or nil and an error.
 function cache_methods:table(opts)
   local target, follower = tables.new(self, opts, follow_tables)
@@ -541,4 +546,4 @@ local function check_prefix(cache, name, prefix)
   return closed_error(cache)
 end
 
-return { open = open, check_prefix = check_prefix, methods = cache_methods, mt = cache_mt }
+return { open = open, check_prefix = check_prefix, gaps_of = gaps_of, methods = cache_methods, mt = cache_mt }

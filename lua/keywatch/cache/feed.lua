@@ -45,6 +45,7 @@ local MAX_RESTARTS = 3 -- in a row, because pages have arrived over several conn
 local STABLE = 5      -- seconds: the end of a watch that has lasted this long is not a failure
 local ASKS = 5        -- unanswered progress requests, after which watches that may delay it move to other calls
 local TOGETHER = 60   -- seconds in which caches of a client notice that their server was replaced
+local MAX_GAPS = 16   -- that are known one by one
 local OTHER_HISTORY = { regressed = true, cluster_changed = true }
 local IS_BUSY = "is in the middle of a call, and a finalizer has to wait" -- raised by the core
 
@@ -80,7 +81,7 @@ local function begin_reading(self, why)
   if self.phase == "closed" then return state:close() end
   self.phase, self.why, self.state, self.read, self.page_cluster = "reading", why, state, nil, nil
   self.read_bytes, self.is_complete, self.fresh, self.rest = 0, false, nil, self.transport.new_rest()
-  self.is_before_file = false
+  self.is_before_file, self.merged_from = false, nil
   if old then old:close() end
   if old_rest then old_rest:close() end
   if self.phase == "reading" then ask_page(self) end
@@ -146,6 +147,7 @@ local function use_state(self)
   if not self.cluster then return inner.load(self.cache.replica, self.state) end
   local is_other = self.why and OTHER_HISTORY[self.why.code] or self.cluster ~= self.page_cluster
   if not is_other and not self.fresh then
+    self.merged_from = self.merged_from or self.cache.replica:status().revision
     local ok, err = inner.merge(self.cache.replica, self.state)
     if ok ~= nil or err.code ~= "stale_revision" then return ok, err end
   end
@@ -160,7 +162,16 @@ local function use_state(self)
   local fresh, is_used = self.hooks.start_over(self.cache, self.state, why, self.fresh)
   if not fresh then return nil, is_used end -- the error
   self.fresh = not is_used and fresh or nil
+  self.merged_from, self.gaps = nil, { floor = 0 }
   return is_used
+end
+
+--- Notes that the replica has skipped the revisions up to `to`, because pages were merged.
+local function note_gap(self, to)
+  local from, gaps = self.merged_from, self.gaps
+  if not from or to - from < 2 then return end
+  gaps[#gaps + 1] = { from = from, to = to }
+  if #gaps > MAX_GAPS then gaps.floor = table.remove(gaps, 1).to end
 end
 
 --- Uses the pages, once all have arrived, and continues with events.
@@ -171,6 +182,7 @@ local function use_pages(self)
   if self.phase ~= "reading" or ok == false then return end
   if not ok and not err then return begin_reading(self, self.why) end
   if not ok then return pause(self, err) end
+  note_gap(self, revision)
   local state = self.state
   self.state, self.cluster, self.restarts = nil, self.page_cluster, 0
   state:close()
@@ -712,6 +724,8 @@ local function new(cache, hooks, file, timeout)
     is_complete = false, -- all pages have arrived, and are being used
     is_before_file = false, -- the pages were requested before the content of the file was loaded
     fresh = nil,        -- a replica that replaces the cache's when it is loaded
+    merged_from = nil,  -- the revision of the replica before the pages were merged with it
+    gaps = { floor = 0 }, -- see cache.lua
     rest = nil,         -- the rest of the range, see client/range_stream.lua
     page_cluster = nil, -- the cluster of the pages
     restarts = 0,       -- how often in a row reading has started over because of another connection

@@ -67,7 +67,7 @@ function store_methods.close() end
 
 --- Returns the feed of a cache of a store.
 local function new(store)
-  return setmetatable({ store = store }, store_mt)
+  return setmetatable({ store = store, gaps = { floor = 0 } }, store_mt)
 end
 
 return { new = new }
