@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: MIT
 --- continue_token: where a list continues: after which key, and at which revision. Clients return it unread.
 --
--- A token is JSON, in hexadecimal digits: { v, rv, start }. `start` is the first key of the rest, relative to the listed
--- prefix, so that a token cannot leave it. rv = -1 stands for the newest revision.
+-- A token is JSON, in hexadecimal digits: { v, rv, start }. `start` is the first key of the rest, relative to the
+-- listed prefix, so that a token cannot leave it. rv = -1 stands for the newest revision.
 
 local json = require "keywatch.json"
 local status_error = require "keywatch.kubernetes.status_error"

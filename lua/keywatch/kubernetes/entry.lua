@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- entry: one stored object: { key, text, revision }. `key` is "namespace/name", or "name" of a cluster-scoped kind.
+-- `revision` is 0 for an object that was not stored, because its writer has asked for a dry run.
 --
 -- The stored text is compact JSON: apiVersion, kind and metadata first, then the other members sorted by name, and
 -- inside of them everything sorted. It has no resourceVersion, which is that of the store, and is inserted as the first
@@ -64,6 +65,7 @@ end
 --- Returns the JSON text of an object as it is served, with its resourceVersion; or nil and an error.
 local function text_of(entry)
   local text = entry.text
+  if entry.revision == 0 then return text end
   local _, last = find(text, HEAD)
   if not last or find(text, '"resourceVersion"', last, true) then return foreign_text(entry) end
   local is_empty = sub(text, last + 1, last + 1) == "}"
@@ -81,7 +83,7 @@ local function copy(entry)
   elseif type(metadata) ~= "table" then
     return nil, bad_text(entry)
   end
-  metadata.resourceVersion = ("%d"):format(entry.revision)
+  metadata.resourceVersion = entry.revision > 0 and ("%d"):format(entry.revision) or nil
   return object
 end
 

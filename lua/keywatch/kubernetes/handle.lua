@@ -222,13 +222,15 @@ end
 
 --- Returns the handle of the subresource status: update and patch change only the status.
 function handle_methods:status()
-  if not self.resource.kind.has_status then check.misuse("status: %s have no such subresource", self.resource.kind.plural) end
+  local kind = self.resource.kind
+  if not kind.has_status then check.misuse("status: %s have no such subresource", kind.plural) end
   return derive(self, { subresource = "status" })
 end
 
 --- Returns the handle of the subresource scale, whose objects are of kind Scale.
 function handle_methods:scale()
-  if not self.resource.kind.scale then check.misuse("scale: %s have no such subresource", self.resource.kind.plural) end
+  local kind = self.resource.kind
+  if not kind.scale then check.misuse("scale: %s have no such subresource", kind.plural) end
   return derive(self, { subresource = "scale" })
 end
 

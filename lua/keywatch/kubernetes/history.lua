@@ -218,17 +218,11 @@ function history_methods:subscribe(fn)
   local list = self.subscribers
   list[#list + 1] = fn
   return function()
-    for i = #self.subscribers, 1, -1 do
-      if self.subscribers[i] == fn then
-        local rest = {} -- a new list: publish may be walking over the old one
-        for j, other in ipairs(self.subscribers) do
-          if j ~= i then rest[#rest + 1] = other end
-        end
-        list[i], self.subscribers = false, rest
-        list = rest
-        return
-      end
+    local current, rest = self.subscribers, {} -- a new list: publish may be walking over the current one
+    for i, other in ipairs(current) do
+      if other == fn then current[i] = false elseif other then rest[#rest + 1] = other end
     end
+    self.subscribers = rest
   end
 end
 

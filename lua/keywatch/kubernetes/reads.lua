@@ -29,8 +29,8 @@ local MAX_BYTES = 16 * 1024 * 1024 -- of such a list
 local MAX_PIECES = 100           -- entries that are tested before other tasks run
 local MAX_BEGINNINGS = 3         -- of a list whose history is replaced while it is read
 local GONE = "too old resource version: %d"
-local TOO_OLD = "The provided continue token is too old: start a new list, or use the continue token of this status for "
-  .. "the remaining objects as they are now"
+local TOO_OLD = "The provided continue token is too old: start a new list, or use the continue token of this status "
+  .. "for the remaining objects as they are now"
 local LIST_OPTIONS = { group = "meta.k8s.io", kind = "ListOptions", plural = "listoptions" }
 
 local reads_methods = {}
@@ -51,7 +51,8 @@ end
 
 --- Returns the error of an invalid combination of options.
 local function invalid(field, reason, message)
-  return status_error.invalid(LIST_OPTIONS, "", { { reason = "FieldValue" .. reason, message = message, field = field } })
+  local cause = { reason = "FieldValue" .. reason, message = message, field = field }
+  return status_error.invalid(LIST_OPTIONS, nil, { cause })
 end
 
 local MATCHES = { Exact = true, NotOlderThan = true }
@@ -65,7 +66,8 @@ local function option_error(opts, revision)
   end
   if match == nil or match == "" then return nil end
   if not revision then
-    return invalid(field, "Forbidden", "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
+    return invalid(field, "Forbidden",
+      "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
   elseif has_token then
     return invalid(field, "Forbidden", "Forbidden: resourceVersionMatch is forbidden when continue is provided")
   elseif not MATCHES[match] then
@@ -218,7 +220,7 @@ end
 
 --- Gathers entries until there are as many as the limit of a list. Returns nil, or an error.
 local function gather(self, list, limit)
-  local all, page, bytes, err = {}, list.first, list.bytes, nil
+  local all, page, bytes = {}, list.first, list.bytes
   while page do
     for i, entry in ipairs(page) do
       all[#all + 1] = entry
@@ -234,14 +236,12 @@ local function gather(self, list, limit)
       list.first, list.is_cut = all, true
       return nil
     end
-    local result
     if not list.filter then list.page = math.min(list.page, limit - #all) end
-    result, err = read_more(self, list, list.page)
+    local result, err = read_more(self, list, list.page)
     if not result then return err end
-    local more
-    page, err, more = take_page(list, result)
-    if err then return err end
-    bytes = bytes + more
+    local more, failed, n = take_page(list, result)
+    if not more then return failed end
+    page, bytes = more, bytes + n
   end
   list.first, list.has_more = all, false
 end
@@ -264,7 +264,7 @@ local function begin(self, opts, plan, deadline)
   local history, filter = self.history, opts.filter
   local first_key, range_end, prefix = range_of(self, opts, filter)
   local start = plan.start and prefix .. plan.start or first_key
-  local limit = opts.limit and opts.limit > 0 and not (plan.least == 0) and math.min(opts.limit, MAX_ENTRIES) or nil
+  local limit = opts.limit and opts.limit > 0 and plan.least ~= 0 and math.min(opts.limit, MAX_ENTRIES) or nil
   local epoch = history.epoch
   local page = limit and not filter and math.min(limit, FIRST_PAGE) or FIRST_PAGE
   local result, err = read_first(self, plan, start, range_end, page, deadline)
@@ -308,8 +308,9 @@ end
 function reads_methods:get(key, resource_version)
   local revision, err = revision_of(resource_version)
   if revision == false then return nil, err end
-  local outer, kv = self.kind.prefix .. key, nil
+  local outer = self.kind.prefix .. key
   local deadline = driver.get().now() + PATIENCE
+  local kv
   if not revision or not self.cache:is_ready() and revision == 0 then
     kv, err = self.owner:get(outer)
   else
@@ -325,4 +326,4 @@ local function new(kind, owner, cache, history)
   return setmetatable({ kind = kind, owner = owner, cache = cache, history = history }, reads_mt)
 end
 
-return { new = new, revision_of = revision_of, PATIENCE = PATIENCE }
+return { new = new, revision_of = revision_of, PATIENCE = PATIENCE, LIST_OPTIONS = LIST_OPTIONS }

@@ -149,6 +149,12 @@ local function forbidden(attributes, reason)
   return make("permission_denied", 403, "Forbidden", ("%s is forbidden: %s"):format(noun, text), details)
 end
 
+--- The server itself does not allow a request about an object, whoever makes it.
+local function refused(kind, name, why)
+  local message = ("%s %s is forbidden: %s"):format(kind.name, quoted(name or ""), why)
+  return make("permission_denied", 403, "Forbidden", message, details_of(kind, name))
+end
+
 -- }======
 
 -- {====== About revisions and the server ======
@@ -238,7 +244,7 @@ return {
   not_found = not_found, already_exists = already_exists, conflict = conflict, invalid = invalid,
   method_not_allowed = method_not_allowed, bad_request = bad_request, unprocessable = unprocessable,
   unsupported_media_type = unsupported_media_type, not_acceptable = not_acceptable, too_large = too_large,
-  unauthorized = unauthorized, forbidden = forbidden, expired = expired, too_large_revision = too_large_revision,
+  unauthorized = unauthorized, forbidden = forbidden, refused = refused, expired = expired, too_large_revision = too_large_revision,
   timeout = timeout, too_many_requests = too_many_requests, unavailable = unavailable, internal = internal,
   from = from, to_status = to_status,
 }
