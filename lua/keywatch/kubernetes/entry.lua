@@ -15,6 +15,7 @@ local errors = require "keywatch.support.errors"
 local json = require "keywatch.json"
 local json_text = require "keywatch.support.json_text"
 local status_error = require "keywatch.kubernetes.status_error"
+local value = require "keywatch.kubernetes.value"
 
 local decode, encode = json.decode, json.encode
 local find, sub = string.find, string.sub
@@ -75,12 +76,12 @@ end
 --- Returns the decoded object of an entry as a new table, which belongs to the caller; or nil and an error.
 local function copy(entry)
   local object, why = decode(entry.text, DECODING)
-  if type(object) ~= "table" then return nil, bad_text(entry, why) end
+  if not value.is_object(object) then return nil, bad_text(entry, why) end
   local metadata = object.metadata
   if metadata == nil then
     metadata = {}
     object.metadata = metadata
-  elseif type(metadata) ~= "table" then
+  elseif not value.is_object(metadata) then
     return nil, bad_text(entry)
   end
   metadata.resourceVersion = entry.revision > 0 and ("%d"):format(entry.revision) or nil
@@ -110,9 +111,7 @@ local function encoded(found)
   table.sort(names)
   for i, name in ipairs(FIRST) do table.insert(names, i, name) end
   for i, name in ipairs(names) do
-    local value = found[name]
-    if name == "metadata" then value = metadata end
-    local text, err = encode(value, ENCODING)
+    local text, err = encode(name == "metadata" and metadata or found[name], ENCODING)
     if not text then return nil, err end
     parts[i] = encode(name) .. ":" .. text
   end

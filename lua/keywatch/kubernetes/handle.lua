@@ -7,7 +7,11 @@
 local check = require "keywatch.support.check"
 local entries = require "keywatch.kubernetes.entry"
 local selector = require "keywatch.kubernetes.selector"
+local slices = require "keywatch.task.slice"
+local value = require "keywatch.kubernetes.value"
 local watches = require "keywatch.kubernetes.watch"
+
+local MAX_PIECES = 100 -- objects that are decoded before other tasks run
 
 local handle_methods, handle_mt = check.class "keywatch.kubernetes.handle"
 
@@ -101,9 +105,11 @@ function handle_methods:list(opts)
   if not list then return nil, failed end
   local all, why = list:entries()
   if not all then return nil, why end
+  local slice = slices.new(MAX_PIECES)
   for i, entry in ipairs(all) do
     all[i], why = entries.copy(entry)
     if not all[i] then return nil, why end
+    slices.pass(slice)
   end
   return {
     items = all, resource_version = ("%d"):format(list.revision), continue = list.continue, remaining = list.remaining,
@@ -152,7 +158,7 @@ end
 function handle_methods:create(object, opts)
   check_whole(self, "create")
   check.argument(type(object) == "table", 1, "create", "table", object)
-  return object_of(self.resource.registry:create(self.ns, object, write_options(self, opts, "create")))
+  return object_of(self.resource.registry:create(self.ns, value.copy(object), write_options(self, opts, "create")))
 end
 
 --- Replaces an object. Returns the object, and a list of warnings; or nil and an error.
@@ -160,6 +166,7 @@ function handle_methods:update(object, opts)
   check.argument(type(object) == "table", 1, "update", "table", object)
   local own = write_options(self, opts, "update")
   local registry = self.resource.registry
+  object = value.copy(object)
   local key, err = registry:key_of(object, self.ns)
   if not key then return nil, err end
   if self.subresource == "scale" then return registry:update_scale(key, object, own) end

@@ -23,12 +23,14 @@ local driver = require "keywatch.task.driver"
 local entries = require "keywatch.kubernetes.entry"
 local errors = require "keywatch.support.errors"
 local log = require "keywatch.support.log"
+local slices = require "keywatch.task.slice"
 local status_error = require "keywatch.kubernetes.status_error"
 local workers = require "keywatch.task.worker"
 
 local MAX_BYTES = 16 * 1024 * 1024
 local CHANGE_BYTES = 600  -- of the tables of a change
 local LOOK_BACK = 10000   -- revisions before the present one that are read when a watch begins
+local MAX_PIECES = 100    -- changes before other tasks run
 local RETRY = 1           -- seconds until a watch that could not be opened is tried again
 
 local history_methods = {}
@@ -120,7 +122,7 @@ end
 
 --- Processes the events of the watch until it fails. Returns its error; nil if it was closed.
 local function follow(self)
-  local watch = self.watch
+  local watch, slice = self.watch, slices.new(MAX_PIECES)
   while true do
     local event, err = watch:next()
     if self.watch ~= watch or not event then return err end
@@ -132,6 +134,7 @@ local function follow(self)
       if event.type == "progress" then publish(self) end
       wake(self)
     end
+    slices.pass(slice)
   end
 end
 
@@ -156,8 +159,8 @@ local function prepare(self)
   return begin(self)
 end
 
---- Follows the cache until that is closed.
-local function work(self)
+--- Follows the cache until that is closed. Returns the error with which that has ended.
+local function follow_all(self)
   local ok, err
   repeat
     ok, err = prepare(self)
@@ -169,7 +172,21 @@ local function work(self)
       driver.get().sleep(RETRY)
     end
   until is_final(self, err)
-  self:close()
+  return err
+end
+
+--- Ends the history with an error.
+local function finish(self, err)
+  if self.is_closed then return end
+  self.is_closed, self.end_error = true, err
+  stop(self)
+end
+
+--- The work of the history's task. If it fails, watches must not wait for ever.
+local function work(self)
+  local ok, found = driver.attempt(follow_all, self)
+  if not ok then log.error("%s", "a history has failed: " .. found.traceback) end
+  finish(self, status_error.from(ok and found or errors.new("stopped", "keywatch: the history has failed")))
 end
 
 -- }======
@@ -230,10 +247,6 @@ end
 
 -- {====== Waiting ======
 
---- Returns the error of a history that is closed, or nil.
-local function closed_error(self)
-  if self.is_closed then return status_error.from(errors.closed("store")) end
-end
 
 --- Returns the driver event that is set after each change of the state.
 local function moved(self)
@@ -245,8 +258,7 @@ end
 function history_methods:wait_ready(timeout)
   local deadline = driver.deadline_of(timeout)
   while not self:is_ready() do
-    local err = closed_error(self)
-    if err then return nil, err end
+    if self.is_closed then return nil, self.end_error end
     if not moved(self):wait(driver.time_left(deadline)) then
       return nil, status_error.too_many_requests("storage is (re)initializing", 1)
     end
@@ -286,9 +298,7 @@ end
 
 --- Ends the history, and wakes everybody who waits for it. Idempotent.
 function history_methods:close()
-  if self.is_closed then return end
-  self.is_closed = true
-  stop(self)
+  finish(self, status_error.from(errors.closed("API")))
   self.worker:stop(true)
 end
 
@@ -309,6 +319,7 @@ local function new(cache, prefix, max_bytes)
     moved = nil,      -- driver event: set when floor or revision have changed
     worker = nil,
     is_closed = false,
+    end_error = nil,  -- why it is closed
   }, history_mt)
   if cache:is_ready() then begin(self) end -- so that it knows everything after the caller's next read
   self.worker = workers.start(work, self)

@@ -134,7 +134,7 @@ local function read_first(self, plan, start, range_end, limit, deadline)
   local code = errors.code_of(err)
   local is_known_to_owner = plan.is_consistent and IS_LATE[code] or plan.exact and code == "compacted"
   if not is_known_to_owner then return nil, err end
-  return self.owner:range(start, { range_end = range_end, limit = limit, revision = plan.exact })
+  return self.owner:range(start, { range_end = range_end, limit = limit, revision = plan.exact, timeout = PATIENCE })
 end
 
 --- Returns a later page, at the revision of the list; or nil and an error. If the cache has begun again in between, its
@@ -161,7 +161,6 @@ end
 --- Returns the entries of a page which match the filter; or nil and an error.
 local function take_page(list, result)
   local n, filter, prefix, found, bytes = #result.kvs, list.filter, #list.kind_prefix, {}, 0
-  local slice = filter and slices.new(MAX_PIECES)
   for _, kv in ipairs(result.kvs) do
     local entry = entries.of(kv.key:sub(prefix + 1), kv.value, kv.mod_revision)
     local object, err
@@ -169,7 +168,7 @@ local function take_page(list, result)
     if filter then object, err = entries.object(entry) end
     if err then return nil, err end
     if not filter or filter.matches(object) then found[#found + 1] = entry end
-    if slice then slices.pass(slice) end
+    if filter then slices.pass(list.slice) end
   end
   if n > 0 then list.next_key = result.kvs[n].key .. "\0" end
   list.has_more, list.left = result.more, math.max(0, result.count - n)
@@ -180,8 +179,9 @@ end
 local list_methods = {}
 local list_mt = { __index = list_methods }
 
---- Returns the next entries, a list; nil after the last ones; or nil and an error.
+--- Returns the next entries, a list; nil after the last ones; or nil and an error. Lets other tasks run.
 function list_methods:next_page()
+  slices.pass(self.slice)
   local first = self.first
   if first then
     self.first = nil
@@ -236,6 +236,7 @@ local function gather(self, list, limit)
       list.first, list.is_cut = all, true
       return nil
     end
+    slices.pass(list.slice)
     if not list.filter then list.page = math.min(list.page, limit - #all) end
     local result, err = read_more(self, list, list.page)
     if not result then return err end
@@ -273,7 +274,7 @@ local function begin(self, opts, plan, deadline)
   local list = setmetatable({
     reads = self, revision = plan.exact or result.revision, filter = filter, kind_prefix = self.kind.prefix,
     range_end = range_end, next_key = start, has_more = false, left = 0, page = FIRST_PAGE, epoch = epoch, bytes = 0,
-    first = nil, is_cut = false, continue = nil, remaining = nil,
+    slice = slices.new(MAX_PIECES), first = nil, is_cut = false, continue = nil, remaining = nil,
   }, list_mt)
   list.first, err, list.bytes = take_page(list, result)
   if err then return nil, err end

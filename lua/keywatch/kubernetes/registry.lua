@@ -17,6 +17,7 @@ local errors = require "keywatch.support.errors"
 local metadata = require "keywatch.kubernetes.metadata"
 local patches = require "keywatch.kubernetes.patch"
 local scales = require "keywatch.kubernetes.scale"
+local schemas = require "keywatch.kubernetes.schema"
 local slices = require "keywatch.task.slice"
 local status_error = require "keywatch.kubernetes.status_error"
 local strategy = require "keywatch.kubernetes.strategy"
@@ -79,16 +80,16 @@ end
 --- Does what a change has computed. Returns the result of the method; or nil and an error; or nil, nil and the entry
 -- that is there, if another writer was faster.
 local function apply(self, key, current, step, opts)
-  if step.is_unchanged then return step.shown or current end
-  if opts.dry_run then return step.shown or entries.of(key, step.text or current.text, current.revision) end
+  if step.is_unchanged then return step.show or current end
+  if opts.dry_run then return step.show or entries.of(key, step.text or current.text, current.revision) end
   local entry, err, other = swap(self, key, current, step.text)
   if not entry then return nil, err, other end
-  return step.shown or entry
+  return step.show or entry
 end
 
---- Changes an object. change(current) gets its entry, or nil, and returns { text, shown, is_unchanged, is_gone }, a step:
--- the text to be stored, nil to delete the object; the entry to return, if it is not that of the text; and whether
--- nothing changes. Or it returns nil and an error. Returns the entry and the step; or nil and an error.
+--- Changes an object. change(current) gets its entry, or nil, and returns a step: the text to be stored, nil to delete
+-- the object; the entry to `show` in answer, if it is not that of the text; and whether nothing changes. Or it returns
+-- nil and an error. Returns the entry and the step; or nil and an error.
 local function modify(self, key, opts, change)
   local current, err, is_fresh = suggestion(self, key)
   if err then return nil, err end
@@ -262,11 +263,22 @@ local function replacing(self, key, object, current, old, opts)
   local text, err = text_of(made)
   if not text then return nil, err end
   if made.metadata.deletionTimestamp and not made.metadata.finalizers then
-    return { text = nil, shown = entries.of(key, text, current.revision), warnings = warnings }
+    return { text = nil, show = entries.of(key, text, current.revision), warnings = warnings }
   end
   made.metadata.resourceVersion = old.metadata.resourceVersion
   local is_unchanged = text == current.text or value.equal(made, old)
   return { text = text, is_unchanged = is_unchanged, warnings = warnings }
+end
+
+--- Returns the object of an entry as the schema has it now; or nil and an error. It must not be changed.
+local function known_object(self, entry)
+  local schema = self.kind.schema
+  if not schema then return entries.object(entry) end
+  local object, err = entries.copy(entry)
+  if not object then return nil, err end
+  schemas.prune(schema, object)
+  schemas.apply_defaults(schema, object)
+  return object
 end
 
 --- Replaces an object by the one that make(old, current) returns, or nil and an error. Returns the entry and the
@@ -274,7 +286,7 @@ end
 local function replace(self, key, opts, make)
   local entry, step = modify(self, key, opts, function(current)
     if not current then return nil, status_error.not_found(self.kind, name_in(key)) end
-    local old, err = entries.object(current)
+    local old, err = known_object(self, current)
     if not old then return nil, err end
     local object, failed = make(old, current)
     if not object then return nil, failed end
@@ -430,8 +442,8 @@ local function marking(self, object, finalizers, current)
 end
 
 --- Deletes an object, or marks it as being deleted if it has finalizers. Options: preconditions, { uid,
--- resourceVersion }; propagation, "Background", "Foreground" or "Orphan", which adds a finalizer for a garbage collector. Returns the last
--- entry, and whether the object is gone; or nil and an error.
+-- resourceVersion }; propagation, "Background", "Foreground" or "Orphan", which adds a finalizer for a garbage
+-- collector. Returns the last entry, and whether the object is gone; or nil and an error.
 function registry_methods:delete(key, opts)
   local entry, step = modify(self, key, opts, function(current)
     if not current then return nil, status_error.not_found(self.kind, name_in(key)) end

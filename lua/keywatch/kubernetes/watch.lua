@@ -166,7 +166,7 @@ local function take(self)
   local kind, entry = cursor:next(MAX_PIECES)
   if kind then return event_of(self, kind, entry) end
   if cursor:is_lost() then
-    finish(self, self.resource.history.is_closed and status_error.from(errors.closed("store")) or cursor:error())
+    finish(self, self.resource.history.end_error or cursor:error())
   end
   return nil, entry -- true if there are more
 end
