@@ -115,7 +115,7 @@ end
 --- Begins to follow the cache, at an earlier revision if its history is known. Returns true; or nil and an error.
 local function begin(self)
   local status = self.cache:status()
-  local ok, err = begin_after(self, math.max(status.compact_revision, status.revision - LOOK_BACK))
+  local ok, err = begin_after(self, math.max(0, status.compact_revision, status.revision - LOOK_BACK))
   if ok or err.code ~= "compacted" then return ok, err end
   return begin_after(self, self.cache:status().revision) -- the earlier one is in a gap
 end

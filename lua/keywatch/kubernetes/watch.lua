@@ -46,7 +46,7 @@ local function beginning_of(resource, opts)
   if revision == 0 then
     local ok, why = resource.history:wait_ready(reads.PATIENCE)
     if not ok then return nil, why end
-    return { revision = resource.history.revision }
+    return { revision = resource.cache:status().revision } -- the history may be a moment behind
   end
   local list, failed = resource.reads:list { limit = 1 }
   if not list then return nil, failed end
