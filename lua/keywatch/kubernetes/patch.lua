@@ -8,6 +8,7 @@
 local go_text = require "keywatch.kubernetes.go_text"
 local json_pointer = require "keywatch.kubernetes.json_pointer"
 local status_error = require "keywatch.kubernetes.status_error"
+local turn = require "keywatch.kubernetes.turn"
 local value = require "keywatch.kubernetes.value"
 
 local MAX_OPERATIONS = 10000
@@ -50,7 +51,8 @@ end
 
 --- Counts work of a patch. Raises if there was too much.
 local function work(self, amount)
-  self.work = self.work + amount
+  self.work, self.left = self.work + amount, self.left - amount
+  if self.left <= 0 then turn.pass(self) end
   if self.work > MAX_WORK then refuse("the patch takes too much work: split it into smaller ones") end
 end
 
@@ -186,7 +188,7 @@ end
 
 --- Applies all operations. Returns the result. Raises the reason if that fails.
 local function apply(object, list)
-  local self = { document = copy(object), work = 0, copied = 0 }
+  local self = turn.begin { document = copy(object), work = 0, copied = 0 }
   for i, operation in ipairs(list) do
     local apply_one = value.is_object(operation) and operations[operation.op]
     if not apply_one then refuse("operation %d is not one of add, remove, replace, move, copy and test", i) end

@@ -11,7 +11,7 @@ local programs = require "keywatch.kubernetes.pattern_program"
 local syntax = require "keywatch.kubernetes.pattern_syntax"
 
 local BUDGET = 100000 -- steps: some milliseconds
-local BYTES_PER_STEP = 10
+local BYTES_PER_STEP, TEXTS_PER_STEP = 10, 5
 local MAX_KNOWN = 100000 -- entries of all states: members, and next states
 local STATE_COST = 20 -- entries
 
@@ -56,7 +56,7 @@ end
 
 --- Forgets all states.
 local function forget(self)
-  self.states, self.known = {}, 0
+  self.states, self.known, self.first = {}, 0, nil
 end
 
 --- Returns the state of a list of states of the program, and of the class of the byte before.
@@ -72,6 +72,12 @@ local function state_of(self, members, before)
     self.states[key], self.known = state, self.known + #members + STATE_COST
   end
   return state
+end
+
+--- Returns the state before the first byte.
+local function first_state(self)
+  self.first = state_of(self, { self.program.first }, START)
+  return self.first
 end
 
 --- Returns the states of the program after a byte, and the number of steps; MATCHED instead of the states if the
@@ -129,9 +135,9 @@ end
 
 --- True if the pattern matches a part of a text. Returns nil if the budget is spent: the text was too long.
 function pattern_methods:matches(text, budget)
-  budget.left = budget.left - #text / BYTES_PER_STEP - 1
+  budget.left = budget.left - #text / BYTES_PER_STEP - 1 / TEXTS_PER_STEP
   if budget.left < 0 then return nil end
-  local state = state_of(self, { self.program.first }, START)
+  local state = self.first or first_state(self)
   for i = 1, #text do
     local b = byte(text, i)
     state = state[b + 1] or advance(self, state, b, budget)

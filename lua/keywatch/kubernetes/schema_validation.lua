@@ -5,6 +5,7 @@
 local go_text = require "keywatch.kubernetes.go_text"
 local path_text = require "keywatch.kubernetes.path_text"
 local patterns = require "keywatch.kubernetes.pattern"
+local turn = require "keywatch.kubernetes.turn"
 local value = require "keywatch.kubernetes.value"
 
 local MAX_CAUSES = 100
@@ -12,12 +13,21 @@ local MAX_TRIED = 3 -- causes for each of the schemas of anyOf and oneOf
 
 local type_of = value.type_of
 
+local NONE = {} -- checks of null
+
 local check_value
 
 -- {====== Causes ======
 
+--- Notes that a value is invalid for a schema that is only tried. Returns true if one is tried: then nothing is added.
+local function fail(self)
+  if self.is_trial then self.is_full = true end
+  return self.is_trial
+end
+
 --- Adds a cause at the current path.
 local function add(self, reason, message)
+  if fail(self) then return end
   local causes = self.causes
   causes[#causes + 1] = { reason = reason, message = message, field = path_text.of(self.path) }
   self.is_full = #causes >= self.most
@@ -25,6 +35,7 @@ end
 
 --- Adds the cause of a failed check of schema_checks.lua.
 local function add_failure(self, failure, found)
+  if fail(self) then return end
   self.path[#self.path + 1] = failure.at
   local text = failure.text
   if not text then
@@ -37,6 +48,7 @@ end
 
 --- Adds the cause of a value of a wrong type.
 local function add_type(self, node, kind)
+  if fail(self) then return end
   local shown, place = go_text.quoted(kind), path_text.of(self.path)
   add(self, "FieldValueTypeInvalid",
     ("Invalid value: %s: %s in body must be of type %s: %s"):format(shown, place, node.type_text, shown))
@@ -94,8 +106,27 @@ end
 
 -- {====== Logic ======
 
+--- True if a value is valid for a node. Makes no texts: most objects match one of several schemas.
+local function matches(self, node, found)
+  local is_trial, is_full = self.is_trial, self.is_full
+  self.is_trial, self.is_full = true, false
+  check_value(self, node, found)
+  local ok = not self.is_full
+  self.is_trial, self.is_full = is_trial, is_full
+  return ok
+end
+
+--- Returns the number of nodes that match a value.
+local function count_matches(self, nodes, found)
+  local n = 0
+  for i = 1, #nodes do
+    if matches(self, nodes[i], found) then n = n + 1 end
+  end
+  return n
+end
+
 --- Returns the causes that a value has by itself for a node.
-local function try(self, node, found)
+local function causes_of(self, node, found)
   local causes, most, is_full = self.causes, self.most, self.is_full
   self.causes, self.most, self.is_full = {}, MAX_TRIED, false
   check_value(self, node, found)
@@ -104,52 +135,52 @@ local function try(self, node, found)
   return own
 end
 
---- Tries all nodes. Returns how many match, and the fewest causes of one that does not.
-local function try_all(self, nodes, found)
-  local n, fewest = 0, nil
+--- Returns the fewest causes that a value has for one of the nodes.
+local function fewest_causes(self, nodes, found)
+  local fewest
   for i = 1, #nodes do
-    local causes = try(self, nodes[i], found)
-    if not causes[1] then
-      n = n + 1
-    elseif not fewest or #causes < #fewest then
-      fewest = causes
-    end
+    local causes = causes_of(self, nodes[i], found)
+    if not fewest or #causes < #fewest then fewest = causes end
   end
-  return n, fewest
+  return fewest
 end
 
---- Adds the cause of a value that does not match the nodes of a keyword, and the causes why.
-local function add_logic(self, text, causes)
+--- Adds the cause of a value that does not match the nodes of a keyword, and the causes of the one that is closest.
+local function add_logic(self, text, nodes, found)
+  if fail(self) then return end
   local place = go_text.quoted(path_text.of(self.path))
   add(self, "FieldValueInvalid", ('Invalid value: "": %s must %s'):format(place, text))
-  for _, cause in ipairs(causes or {}) do self.causes[#self.causes + 1] = cause end
+  for _, cause in ipairs(nodes and fewest_causes(self, nodes, found) or {}) do
+    self.causes[#self.causes + 1] = cause
+  end
   self.is_full = #self.causes >= self.most
 end
 
+--- Adds the causes of a value for allOf, anyOf, oneOf and not.
 local function check_logic(self, node, found)
   for _, inner in ipairs(node.all or {}) do check_value(self, inner, found) end
-  if node.any then
-    local n, fewest = try_all(self, node.any, found)
-    if n == 0 then add_logic(self, "validate at least one schema (anyOf)", fewest) end
+  if node.any and count_matches(self, node.any, found) == 0 then
+    add_logic(self, "validate at least one schema (anyOf)", node.any, found)
   end
-  if node.one then
-    local n, fewest = try_all(self, node.one, found)
-    if n == 0 then add_logic(self, "validate one and only one schema (oneOf). Found none valid", fewest) end
-    if n > 1 then
-      add_logic(self, ("validate one and only one schema (oneOf). Found %d valid alternatives"):format(n))
-    end
+  local n = node.one and count_matches(self, node.one, found) or 1
+  if n == 0 then
+    add_logic(self, "validate one and only one schema (oneOf). Found none valid", node.one, found)
+  elseif n > 1 then
+    add_logic(self, ("validate one and only one schema (oneOf). Found %d valid alternatives"):format(n))
   end
-  if node.none and not try(self, node.none, found)[1] then add_logic(self, "not validate the schema (not)") end
+  if node.none and matches(self, node.none, found) then add_logic(self, "not validate the schema (not)") end
 end
 
 -- }======
 
 --- Adds the causes of a value at the current path.
 function check_value(self, node, found)
+  self.left = self.left - 1
+  if self.left == 0 then turn.pass(self) end
   local kind = type_of(found)
   if kind == "null" and (node.is_nullable or not node.types) then return end
   if node.types and not node.types[kind] then return add_type(self, node, kind) end
-  local list = node.checks[kind]
+  local list = node.checks[kind] or NONE
   for i = 1, #list do
     local failure = list[i](found, self.budget)
     if failure then add_failure(self, failure, found) end
@@ -164,8 +195,11 @@ end
 
 --- Returns the causes why an object is not valid for a node, sorted by fields; {} if it is valid.
 local function validate(node, object)
-  local self = { path = {}, causes = {}, most = MAX_CAUSES, is_full = false, budget = patterns.budget() }
+  local self = turn.begin { path = {}, causes = {}, most = MAX_CAUSES, is_full = false, budget = patterns.budget() }
   check_value(self, node, object)
+  if self.budget.left < 0 and not self.causes[1] then -- a schema of `not` has failed for this reason, perhaps
+    add(self, "FieldValueInvalid", "Invalid value: the texts are too long to be matched against the patterns")
+  end
   table.sort(self.causes, function(a, b)
     if a.field ~= b.field then return a.field < b.field end
     return a.message < b.message
