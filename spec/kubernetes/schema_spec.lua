@@ -42,7 +42,8 @@ describe("a schema", function()
       { { type = "object", ["x-kubernetes-validations"] = {} }, "x-kubernetes-validations is not supported" },
       { { type = "object", properties = { a = { type = "array", items = { type = "object" },
         ["x-kubernetes-list-type"] = "map" } } }, "x-kubernetes-list-map-keys is needed" },
-      { { type = "object", properties = { a = { type = "number", multipleOf = 0 } } }, "multipleOf must be more than 0" },
+      { { type = "object", properties = { a = { type = "number", multipleOf = 0 } } },
+        "multipleOf must be more than 0" },
     } do
       local text = misuse.raises(schema.compile, case[1])
       assert(text:find(case[2], 1, true), text)
@@ -75,7 +76,8 @@ describe("prune", function()
   end
 
   it("removes the fields that the schema does not know, and returns their paths", function()
-    local removed, text = pruned '{"kind":"A","metadata":{"x":1},"data":1,"spec":{"size":1,"sise":2,"list":[{"a":"b","b":1},{}]}}'
+    local removed, text = pruned('{"kind":"A","metadata":{"x":1},"data":1,'
+      .. '"spec":{"size":1,"sise":2,"list":[{"a":"b","b":1},{}]}}')
     assert.same({ "data", "spec.list[0].b", "spec.sise" }, removed)
     assert.equal('{"kind":"A","metadata":{"x":1},"spec":{"list":[{"a":"b"},{}],"size":1}}', text)
   end)
@@ -109,8 +111,10 @@ describe("defaults", function()
       color = { type = "string", default = "red" },
       size = { type = "integer", nullable = true, default = 3 },
       plain = { type = "string" },
-      list = { type = "array", items = { type = "object", properties = { on = { type = "boolean", default = false } } } },
-      map = { type = "object", additionalProperties = { type = "object", properties = { n = { type = "integer", default = 1 } } } },
+      list = { type = "array", items = { type = "object", properties = { on = { type = "boolean",
+        default = false } } } },
+      map = { type = "object", additionalProperties = { type = "object", properties = { n = { type = "integer",
+        default = 1 } } } },
     } },
   } }
 
@@ -149,66 +153,97 @@ end)
 describe("validation", function()
   -- Schemas of the field `a`, values, and the causes.
   local CASES = {
-    { { type = "integer" }, '"x"', 'FieldValueTypeInvalid spec.a: Invalid value: "string": spec.a in body must be of type integer: "string"' },
-    { { type = "integer" }, "1.5", 'FieldValueTypeInvalid spec.a: Invalid value: "number": spec.a in body must be of type integer: "number"' },
+    { { type = "integer" }, '"x"',
+      'FieldValueTypeInvalid spec.a: Invalid value: "string": spec.a in body must be of type integer: "string"' },
+    { { type = "integer" }, "1.5",
+      'FieldValueTypeInvalid spec.a: Invalid value: "number": spec.a in body must be of type integer: "number"' },
     { { type = "integer" }, "1.0" }, { { type = "integer" }, "1e300",
       'FieldValueTypeInvalid spec.a: Invalid value: "number": spec.a in body must be of type integer: "number"' },
     { { type = "number" }, "1" }, { { type = "number" }, "-1.5e3" }, { { type = "boolean" }, "false" },
-    { { type = "string" }, "null", 'FieldValueTypeInvalid spec.a: Invalid value: "null": spec.a in body must be of type string: "null"' },
+    { { type = "string" }, "null",
+      'FieldValueTypeInvalid spec.a: Invalid value: "null": spec.a in body must be of type string: "null"' },
     { { type = "string", nullable = true, minLength = 1 }, "null" },
-    { { type = "object" }, "[]", 'FieldValueTypeInvalid spec.a: Invalid value: "array": spec.a in body must be of type object: "array"' },
+    { { type = "object" }, "[]",
+      'FieldValueTypeInvalid spec.a: Invalid value: "array": spec.a in body must be of type object: "array"' },
     { { type = "array", items = { type = "integer" } }, "{}",
       'FieldValueTypeInvalid spec.a: Invalid value: "object": spec.a in body must be of type array: "object"' },
     { { type = "array", items = { type = "integer" } }, "[1,true]",
-      'FieldValueTypeInvalid spec.a[1]: Invalid value: "boolean": spec.a[1] in body must be of type integer: "boolean"' },
+      'FieldValueTypeInvalid spec.a[1]: Invalid value: "boolean": '
+      .. 'spec.a[1] in body must be of type integer: "boolean"' },
     { { ["x-kubernetes-int-or-string"] = true }, '"80%"' }, { { ["x-kubernetes-int-or-string"] = true }, "80" },
     { { ["x-kubernetes-int-or-string"] = true }, "1.5",
-      'FieldValueTypeInvalid spec.a: Invalid value: "number": spec.a in body must be of type integer,string: "number"' },
+      'FieldValueTypeInvalid spec.a: Invalid value: '
+      .. '"number": spec.a in body must be of type integer,string: "number"' },
     { { ["x-kubernetes-preserve-unknown-fields"] = true }, "null" },
-    { { type = "integer", minimum = 1 }, "0", "FieldValueInvalid spec.a: Invalid value: 0: spec.a in body should be greater than or equal to 1" },
-    { { type = "integer", minimum = 1, exclusiveMinimum = true }, "1", "FieldValueInvalid spec.a: Invalid value: 1: spec.a in body should be greater than 1" },
-    { { type = "number", maximum = 1.5 }, "1.75", "FieldValueInvalid spec.a: Invalid value: 1.75: spec.a in body should be less than or equal to 1.5" },
-    { { type = "number", maximum = 1.5, exclusiveMaximum = true }, "1.5", "FieldValueInvalid spec.a: Invalid value: 1.5: spec.a in body should be less than 1.5" },
+    { { type = "integer", minimum = 1 }, "0",
+      "FieldValueInvalid spec.a: Invalid value: 0: spec.a in body should be greater than or equal to 1" },
+    { { type = "integer", minimum = 1, exclusiveMinimum = true }, "1",
+      "FieldValueInvalid spec.a: Invalid value: 1: spec.a in body should be greater than 1" },
+    { { type = "number", maximum = 1.5 }, "1.75",
+      "FieldValueInvalid spec.a: Invalid value: 1.75: spec.a in body should be less than or equal to 1.5" },
+    { { type = "number", maximum = 1.5, exclusiveMaximum = true }, "1.5",
+      "FieldValueInvalid spec.a: Invalid value: 1.5: spec.a in body should be less than 1.5" },
     { { type = "integer", multipleOf = 5 }, "10" }, { { type = "number", multipleOf = 0.1 }, "0.3" },
-    { { type = "integer", multipleOf = 5 }, "11", "FieldValueInvalid spec.a: Invalid value: 11: spec.a in body should be a multiple of 5" },
+    { { type = "integer", multipleOf = 5 }, "11",
+      "FieldValueInvalid spec.a: Invalid value: 11: spec.a in body should be a multiple of 5" },
     { { type = "integer", format = "int32" }, "2147483647" },
-    { { type = "integer", format = "int32" }, "2147483648", "FieldValueInvalid spec.a: Invalid value: 2147483648: spec.a in body should be a number of the format int32" },
-    { { type = "string", enum = { "b", "a" } }, '"c"', 'FieldValueNotSupported spec.a: Unsupported value: "c": supported values: "b", "a"' },
+    { { type = "integer", format = "int32" }, "2147483648",
+      "FieldValueInvalid spec.a: Invalid value: 2147483648: spec.a in body should be a number of the format int32" },
+    { { type = "string", enum = { "b", "a" } }, '"c"',
+      'FieldValueNotSupported spec.a: Unsupported value: "c": supported values: "b", "a"' },
     { { type = "integer", enum = { 1, 2 } }, "2" },
-    { { type = "integer", enum = { 1, 2 } }, "3", 'FieldValueNotSupported spec.a: Unsupported value: 3: supported values: "1", "2"' },
-    { { type = "string", minLength = 2 }, '"\195\164"', 'FieldValueInvalid spec.a: Invalid value: "\195\164": spec.a in body should be at least 2 chars long' },
+    { { type = "integer", enum = { 1, 2 } }, "3",
+      'FieldValueNotSupported spec.a: Unsupported value: 3: supported values: "1", "2"' },
+    { { type = "string", minLength = 2 }, '"\195\164"',
+      'FieldValueInvalid spec.a: Invalid value: "\195\164": spec.a in body should be at least 2 chars long' },
     { { type = "string", maxLength = 2 }, '"\195\164\195\164"' },
     { { type = "string", maxLength = 2 }, '"abc"', "FieldValueTooLong spec.a: Too long: may not be longer than 2" },
-    { { type = "string", pattern = "^a+$" }, '"ab"', [[FieldValueInvalid spec.a: Invalid value: "ab": spec.a in body should match '^a+$']] },
+    { { type = "string", pattern = "^a+$" }, '"ab"',
+      [[FieldValueInvalid spec.a: Invalid value: "ab": spec.a in body should match '^a+$']] },
     { { type = "string", format = "date-time" }, '"2026-08-20T09:30:00.5+02:00"' },
     { { type = "string", format = "date-time" }, '"yesterday"',
-      'FieldValueTypeInvalid spec.a: Invalid value: "yesterday": spec.a in body must be of type date-time: "yesterday"' },
+      'FieldValueTypeInvalid spec.a: Invalid value: '
+      .. '"yesterday": spec.a in body must be of type date-time: "yesterday"' },
     { { type = "string", format = "unheard-of" }, '"x"' },
-    { { type = "array", items = { type = "integer" }, minItems = 1 }, "[]", "FieldValueInvalid spec.a: Invalid value: 0: spec.a in body should have at least 1 items" },
-    { { type = "array", items = { type = "integer" }, maxItems = 1 }, "[1,2]", "FieldValueTooMany spec.a: Too many: 2: must have at most 1 items" },
-    { { type = "array", items = { type = "string" }, uniqueItems = true }, '["a","b","a"]', [[FieldValueInvalid spec.a: Invalid value: "": spec.a in body shouldn't contain duplicates]] },
-    { { type = "array", items = { type = "string" }, ["x-kubernetes-list-type"] = "set" }, '["a","b","a"]', 'FieldValueDuplicate spec.a[2]: Duplicate value: "a"' },
-    { { type = "array", items = { type = "object", properties = { k = { type = "string" } } }, ["x-kubernetes-list-type"] = "map",
+    { { type = "array", items = { type = "integer" }, minItems = 1 }, "[]",
+      "FieldValueInvalid spec.a: Invalid value: 0: spec.a in body should have at least 1 items" },
+    { { type = "array", items = { type = "integer" }, maxItems = 1 }, "[1,2]",
+      "FieldValueTooMany spec.a: Too many: 2: must have at most 1 items" },
+    { { type = "array", items = { type = "string" }, uniqueItems = true }, '["a","b","a"]',
+      [[FieldValueInvalid spec.a: Invalid value: "": spec.a in body shouldn't contain duplicates]] },
+    { { type = "array", items = { type = "string" }, ["x-kubernetes-list-type"] = "set" }, '["a","b","a"]',
+      'FieldValueDuplicate spec.a[2]: Duplicate value: "a"' },
+    { { type = "array", items = { type = "object", properties = { k = { type = "string" } } },
+      ["x-kubernetes-list-type"] = "map",
       ["x-kubernetes-list-map-keys"] = { "k" } }, '[{"k":"a"},{"k":"b"},{"k":"a"}]',
       'FieldValueDuplicate spec.a[2]: Duplicate value: map[string]interface {}{"k":"a"}' },
     { { type = "object", additionalProperties = { type = "integer" } }, '{"k":"v"}',
       'FieldValueTypeInvalid spec.a.k: Invalid value: "string": spec.a.k in body must be of type integer: "string"' },
-    { { type = "object", additionalProperties = { type = "integer" }, maxProperties = 1 }, '{"k":1,"l":1}', "FieldValueTooMany spec.a: Too many: 2: must have at most 1 items" },
-    { { type = "object", additionalProperties = { type = "integer" }, minProperties = 1 }, "{}", "FieldValueInvalid spec.a: Invalid value: 0: spec.a in body should have at least 1 properties" },
-    { { type = "object", properties = { b = { type = "string" } }, required = { "b" } }, "{}", "FieldValueRequired spec.a.b: Required value" },
-    { { type = "object", ["x-kubernetes-embedded-resource"] = true }, '{"kind":"K"}', "FieldValueRequired spec.a.apiVersion: Required value" },
+    { { type = "object", additionalProperties = { type = "integer" }, maxProperties = 1 }, '{"k":1,"l":1}',
+      "FieldValueTooMany spec.a: Too many: 2: must have at most 1 items" },
+    { { type = "object", additionalProperties = { type = "integer" }, minProperties = 1 }, "{}",
+      "FieldValueInvalid spec.a: Invalid value: 0: spec.a in body should have at least 1 properties" },
+    { { type = "object", properties = { b = { type = "string" } }, required = { "b" } }, "{}",
+      "FieldValueRequired spec.a.b: Required value" },
+    { { type = "object", ["x-kubernetes-embedded-resource"] = true }, '{"kind":"K"}',
+      "FieldValueRequired spec.a.apiVersion: Required value" },
     { { type = "integer", allOf = { { minimum = 1 }, { maximum = 3 } } }, "2" },
-    { { type = "integer", allOf = { { minimum = 1 }, { maximum = 3 } } }, "4", "FieldValueInvalid spec.a: Invalid value: 4: spec.a in body should be less than or equal to 3" },
+    { { type = "integer", allOf = { { minimum = 1 }, { maximum = 3 } } }, "4",
+      "FieldValueInvalid spec.a: Invalid value: 4: spec.a in body should be less than or equal to 3" },
     { { type = "integer", anyOf = { { maximum = 1 }, { minimum = 3 } } }, "3" },
-    { { type = "integer", anyOf = { { maximum = 1 }, { minimum = 3 } } }, "2", 'FieldValueInvalid spec.a: Invalid value: "": "spec.a" must validate at least one schema (anyOf)',
+    { { type = "integer", anyOf = { { maximum = 1 }, { minimum = 3 } } }, "2",
+      'FieldValueInvalid spec.a: Invalid value: "": "spec.a" must validate at least one schema (anyOf)',
       "FieldValueInvalid spec.a: Invalid value: 2: spec.a in body should be less than or equal to 1" },
     { { type = "integer", oneOf = { { minimum = 1 }, { minimum = 3 } } }, "2" },
     { { type = "integer", oneOf = { { minimum = 1 }, { minimum = 3 } } }, "4",
-      'FieldValueInvalid spec.a: Invalid value: "": "spec.a" must validate one and only one schema (oneOf). Found 2 valid alternatives' },
+      'FieldValueInvalid spec.a: Invalid value: "": '
+      .. '"spec.a" must validate one and only one schema (oneOf). Found 2 valid alternatives' },
     { { type = "integer", ["not"] = { minimum = 3 } }, "2" },
-    { { type = "integer", ["not"] = { minimum = 3 } }, "3", 'FieldValueInvalid spec.a: Invalid value: "": "spec.a" must not validate the schema (not)' },
+    { { type = "integer", ["not"] = { minimum = 3 } }, "3",
+      'FieldValueInvalid spec.a: Invalid value: "": "spec.a" must not validate the schema (not)' },
     { { type = "integer", ["not"] = { anyOf = { { minimum = 3 }, { ["not"] = { minimum = 1 } } } } }, "2" },
-    { { type = "object", properties = { b = { type = "string" } }, oneOf = { { required = { "b" } }, { required = { "c" } } } }, '{"b":"x"}' },
+    { { type = "object", properties = { b = { type = "string" } }, oneOf = { { required = { "b" } },
+      { required = { "c" } } } }, '{"b":"x"}' },
   }
 
   it("has the causes and texts of Kubernetes", function()
@@ -225,7 +260,8 @@ describe("validation", function()
   end)
 
   it("does not check apiVersion, kind and metadata", function()
-    local compiled = schema.compile { type = "object", properties = { metadata = { type = "object" }, kind = { type = "string" } } }
+    local compiled = schema.compile { type = "object", properties = { metadata = { type = "object" },
+      kind = { type = "string" } } }
     assert.same({}, schema.validate(compiled, assert(json.decode '{"kind":1,"metadata":[]}')))
   end)
 

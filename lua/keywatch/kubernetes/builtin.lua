@@ -51,8 +51,8 @@ local function add(causes, field, found, why)
     go_text.of(found), why) }
 end
 
---- Adds the causes of the member `name` of an object, whose values must be strings. size_of(text) returns the bytes of a
--- value, or nil if it is malformed. Returns the bytes of all values.
+--- Adds the causes of the member `name` of an object, whose values must be strings. size_of(text) returns the bytes of
+-- a value, or nil if it is malformed. Returns the bytes of all values.
 local function check_data(causes, object, name, size_of)
   local data, bytes = object[name], 0
   if value.is_nothing(data) then return 0 end
@@ -65,8 +65,9 @@ local function check_data(causes, object, name, size_of)
     local why = labels.key_trouble(key)
     if why then add(causes, field, key, why) end
     local size = type(text) == "string" and size_of(text)
-    if not size then add(causes, field, text, "must be a string" .. (name == "data" and size_of ~= string.len
-      and " of base64" or "")) end
+    if not size then
+      add(causes, field, text, size_of == string.len and "must be a string" or "must be a string of base64")
+    end
     bytes = bytes + (size or 0)
   end
   return bytes
@@ -187,8 +188,8 @@ local DECLARATIONS = {
   events = {
     { kind = "Event", short_names = { "ev" },
       selectable = { ".involvedObject.kind", ".involvedObject.namespace", ".involvedObject.name", ".involvedObject.uid",
-        ".involvedObject.apiVersion", ".involvedObject.resourceVersion", ".involvedObject.fieldPath", ".reason", ".type",
-        ".reportingComponent" },
+        ".involvedObject.apiVersion", ".involvedObject.resourceVersion", ".involvedObject.fieldPath", ".reason",
+        ".type", ".reportingComponent" },
       columns = { field("Last Seen", ".lastTimestamp", "date"), field("Type", ".type"), field("Reason", ".reason"),
         field("Message", ".message") } },
     { computed = { [5] = computed("Object", "string", involved) } },

@@ -72,7 +72,8 @@ local function name_column()
 end
 
 local AGE = {
-  name = "Age", type = "date", path = ".metadata.creationTimestamp", description = "The time since the object was created",
+  name = "Age", type = "date", path = ".metadata.creationTimestamp",
+  description = "The time since the object was created",
 }
 
 --- Returns the columns of a list of declared ones, the name before them; or the name and the age if it is nil. Raises

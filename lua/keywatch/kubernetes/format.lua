@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- format: the formats of strings and numbers that a schema may name. Unknown formats are not checked, as in Kubernetes.
+--- format: the formats of strings and numbers that a schema may name. Unknown formats are not checked, as in
+-- Kubernetes.
 
 local timestamp = require "keywatch.kubernetes.timestamp"
 
@@ -19,21 +20,25 @@ function CHECKS.date(text)
     and timestamp.parse(text .. "T00:00:00Z") ~= nil
 end
 
---- True for a duration of Go, such as "1h30m" or "-1.5s"; or of the kind "3 days".
+local UNITS, LONG_UNITS = {}, {}
+for unit in ("h m s ms us ns \194\181s \206\188s"):gmatch("%S+") do UNITS[unit] = true end
+for unit in ("day week hour hr minute min second sec"):gmatch("%S+") do
+  LONG_UNITS[unit], LONG_UNITS[unit .. "s"] = true, true
+end
+LONG_UNITS.d, LONG_UNITS.w = true, true
+
+--- True for a duration of Go, such as "1h30m" or "-1.5s"; or one such as "3 days".
 function CHECKS.duration(text)
   if #text > MAX_HOST then return false end
-  if text:find("^[0-9]+ ?[a-z]+$") then return true end
-  local rest = text:gsub("^[+-]", "")
-  if rest == "0" then return true end
-  local n
+  if LONG_UNITS[text:match("^[0-9]+ ?([a-z]+)$") or ""] then return true end
+  local at = text:match("^[+-]?()")
+  if text:sub(at) == "0" then return true end
   repeat
-    rest, n = rest:gsub("^[0-9]+%.?[0-9]*([a-z\194\181\206\188]+)", function(unit)
-      local is_unit = unit == "h" or unit == "m" or unit == "s" or unit == "ms" or unit == "us" or unit == "ns"
-        or unit == "\194\181s" or unit == "\206\188s"
-      return is_unit and "" or nil
-    end)
-  until n == 0 or rest == "" or rest:find("^[a-z]")
-  return rest == ""
+    local unit, after = text:match("^[0-9]+%.?[0-9]*([^0-9.]+)()", at)
+    if not unit or not UNITS[unit] then return false end
+    at = after
+  until at > #text
+  return true
 end
 
 --- True for base64.

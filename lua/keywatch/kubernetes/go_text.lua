@@ -22,6 +22,11 @@ local function is_utf8(text)
   return not text:find("[\128-\255]") or json.encode(text) ~= nil
 end
 
+--- Returns a text, in which bytes are escapes if it is not UTF-8.
+local function utf8(text)
+  return is_utf8(text) and text or (text:gsub("[\128-\255]", escaped))
+end
+
 --- Returns a text in quotes, like %q, cut if it is long. The result is UTF-8.
 local function quoted(text)
   local rest = ""
@@ -63,4 +68,4 @@ function of(found)
   return tostring(found)
 end
 
-return { of = of, quoted = quoted, number = number }
+return { of = of, quoted = quoted, number = number, utf8 = utf8 }

@@ -10,7 +10,8 @@
 --   declared_schema   as given, or nil
 --   columns           of tables: { name, type, format, description, priority, read }; the first one is the name.
 --                     read(object, now) returns a cell, or nil. `now` is timestamp.now()
---   selectable        names of fields that field selectors may use, as keys, beside metadata.name and metadata.namespace
+--   selectable        names of fields that field selectors may use, as keys, beside metadata.name and
+--                     metadata.namespace
 --   has_status        the kind has the subresource status
 --   scale             nil, or { replicas, status_replicas, selector } of the subresource scale: lists of names for
 --                     field_path.get and field_path.set; `selector` may be nil

@@ -1,28 +1,28 @@
 -- SPDX-License-Identifier: MIT
---- label: what names and values of Kubernetes may look like: labels, annotations, objects, fields. Each function returns
--- the reason why a text is invalid, in Kubernetes' words; or nil.
+--- label: what names and values of Kubernetes may look like: labels, annotations, objects, fields. Each function
+-- returns the reason why a text is invalid, in Kubernetes' words; or nil.
 
 local MAX_LABEL, MAX_SUBDOMAIN = 63, 253 -- bytes
 
 local REGEX = "regex used for validation is '%s')"
 local TEXTS = {
-  label = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    .. "with an alphanumeric character (e.g. 'my-name',  or '123-abc', "
+  label = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
+    .. "end with an alphanumeric character (e.g. 'my-name',  or '123-abc', "
     .. REGEX:format "[a-z0-9]([-a-z0-9]*[a-z0-9])?",
   label_1035 = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
     .. "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', "
     .. REGEX:format "[a-z]([-a-z0-9]*[a-z0-9])?",
-  subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
-    .. "start and end with an alphanumeric character (e.g. 'example.com', "
+  subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
+    .. "must start and end with an alphanumeric character (e.g. 'example.com', "
     .. REGEX:format "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*",
   name = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
     .. "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', "
     .. REGEX:format "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]",
-  value = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start "
-    .. "and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
+  value = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
+    .. "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
     .. REGEX:format "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?",
-  key = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
-    .. "or 'key-name', " .. REGEX:format "[-._a-zA-Z0-9]+",
+  key = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or "
+    .. "'KEY_NAME',  or 'key-name', " .. REGEX:format "[-._a-zA-Z0-9]+",
 }
 
 local function too_long(most)

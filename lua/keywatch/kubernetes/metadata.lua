@@ -206,6 +206,9 @@ local function check_finalizers(causes, metadata)
   end
 end
 
+local TWO_CONTROLLERS = "Only one reference can have Controller set to true. "
+  .. 'Found "true" in references for %s and %s'
+
 local function check_references(causes, metadata)
   local controller
   for i, reference in ipairs(metadata.ownerReferences or {}) do
@@ -214,9 +217,8 @@ local function check_references(causes, metadata)
       add_invalid(causes, ("metadata.ownerReferences[%d].%s"):format(i - 1, name), "", is_empty and "must not be empty")
     end
     if reference.controller and controller then
-      local why = ('Only one reference can have Controller set to true. Found "true" in references for %s and %s'):format(
-        tostring(controller.name), tostring(reference.name))
-      add_invalid(causes, "metadata.ownerReferences", metadata.ownerReferences, why)
+      add_invalid(causes, "metadata.ownerReferences", metadata.ownerReferences,
+        TWO_CONTROLLERS:format(tostring(controller.name), tostring(reference.name)))
     end
     controller = controller or reference.controller and reference or nil
   end

@@ -2,8 +2,9 @@
 --- patch: applies merge patches (RFC 7396) and JSON patches (RFC 6902). The object and the patch are not changed, and
 -- the result shares no table with them.
 --
--- A hostile JSON patch is bounded: by the number of its operations; by the bytes that it copies, because each `copy` may
--- double the object; and by its work, the elements that it moves, copies and compares.
+-- A hostile JSON patch is bounded: by the number of its operations; by the bytes that it copies, because each `copy`
+-- may double the object; and by its work, the elements that it moves or copies. Other work is bounded by the length of
+-- the patch's text.
 
 local go_text = require "keywatch.kubernetes.go_text"
 local json_pointer = require "keywatch.kubernetes.json_pointer"
@@ -140,16 +141,13 @@ end
 local operations = {}
 
 function operations.add(self, operation)
-  local new = value_of(operation)
-  measure(self, new)
-  add(self, operation, copy(new))
+  add(self, operation, copy(value_of(operation)))
 end
 
 function operations.remove(self, operation) remove(self, operation, "path") end
 
 function operations.replace(self, operation)
   local new = value_of(operation)
-  measure(self, new)
   read(self, operation, "path")
   local tokens, path = tokens_of(operation, "path")
   if not tokens[1] then
@@ -180,7 +178,6 @@ end
 
 function operations.test(self, operation)
   local found, wanted = read(self, operation, "path"), value_of(operation)
-  measure(self, wanted)
   if not value.equal(wanted, found) then
     refuse("testing value %s failed", go_text.quoted(tostring(operation.path)))
   end
@@ -200,7 +197,9 @@ end
 
 --- Returns an object with the operations of a JSON patch applied; or nil and an error.
 local function json(object, list)
-  if not value.is_array(list) then return nil, status_error.bad_request("a JSON patch must be an array of operations") end
+  if not value.is_array(list) then
+    return nil, status_error.bad_request("a JSON patch must be an array of operations")
+  end
   if #list > MAX_OPERATIONS then
     return nil, status_error.too_large(("The allowed maximum operations in a JSON patch is %d, got %d"):format(
       MAX_OPERATIONS, #list))

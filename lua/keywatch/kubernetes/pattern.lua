@@ -1,9 +1,10 @@
 -- SPDX-License-Identifier: MIT
---- pattern: regular expressions that never take more than linear time: whether a text has a part that a pattern matches.
+--- pattern: regular expressions that never take more than linear time: whether a text has a part that a pattern
+-- matches.
 --
--- A pattern is a deterministic automaton that is made while texts are read. Each of its states is a set of states of the
--- program (pattern_program.lua), and for each byte the next state. Reading a byte is one lookup if it is known, and else
--- a walk through the states of the program. What is known is bounded: a pattern with too many states forgets them.
+-- A pattern is a deterministic automaton that is made while texts are read. Each of its states is a set of states of
+-- the program (pattern_program.lua), and for each byte the next state. Reading a byte is one lookup if it is known, and
+-- else a walk through the states of the program. What is known is bounded: a pattern with too many states forgets them.
 --
 -- A budget bounds the work for several texts, in steps of a walk; reading bytes costs less.
 
@@ -119,10 +120,8 @@ local function advance(self, state, b, budget)
   local members, steps = walk(self, state, b)
   budget.left = budget.left - steps
   if budget.left < 0 then return nil end
-  local program, following = self.program, nil
-  if members == MATCHED then
-    following = MATCHED
-  else
+  local program, following = self.program, MATCHED
+  if members ~= MATCHED then
     if not program.is_anchored then members[#members + 1] = program.first end
     following = members[1] and state_of(self, members, self.class_of[classes[b]]) or DEAD
   end

@@ -1,8 +1,9 @@
 -- SPDX-License-Identifier: MIT
 --- selector: the filter of a list or a watch, from the texts of its label selector and its field selector.
 --
--- A filter is { text, name, namespace, matches }. `text` is the same for equal filters. `name` and `namespace` are those
--- of metadata that the field selector asks for, or nil. matches(object) is true if an object meets both selectors.
+-- A filter is { text, name, namespace, matches }. `text` is the same for equal filters. `name` and `namespace` are
+-- those of metadata that the field selector asks for, or nil. matches(object) is true if an object meets both
+-- selectors.
 
 local labels = require "keywatch.kubernetes.label"
 local order = require "keywatch.support.key_order"
@@ -77,7 +78,8 @@ local function matcher(of_labels, of_fields)
   return function(object) return test(of_labels, object) and test(of_fields, object) end
 end
 
---- Returns the filter of two texts, each of which may be nil or empty; nil if everything matches; or false and an error.
+--- Returns the filter of two texts, each of which may be nil or empty; nil if everything matches; or false and an
+-- error.
 local function parse(kind, label_text, field_text)
   local of_labels, why = parse_labels(label_text or "")
   if of_labels == false then return false, status_error.bad_request(why) end

@@ -25,7 +25,7 @@ local DEFAULT_RETRY = 1 -- seconds
 
 --- Returns an error. `fields` has its details, or is nil.
 local function make(code, http_status, reason, message, fields)
-  local err = errors.new(code, message)
+  local err = errors.new(code, message and go_text.utf8(message))
   err.http_status, err.reason, err.details = http_status, reason, fields
   if fields then err.causes, err.retry_after = fields.causes, fields.retryAfterSeconds end
   return err
@@ -33,7 +33,7 @@ end
 
 --- Returns the details of an error about an object of a kind.
 local function details_of(kind, name)
-  return { name = name, group = kind.group ~= "" and kind.group or nil, kind = kind.plural }
+  return { name = name and go_text.utf8(name), group = kind.group ~= "" and kind.group or nil, kind = kind.plural }
 end
 
 -- }======
@@ -139,13 +139,14 @@ end
 --- `attributes` are { user = a name, verb, group, resource, subresource, namespace, name }, or { user, verb, path } of
 -- a path that is not about resources. `reason` is that of the authorizer, or nil.
 local function forbidden(attributes, reason)
-  local text, details = denial(attributes), nil
+  local text = denial(attributes)
   if reason and reason ~= "" then text = text .. ": " .. reason end
   if not attributes.resource then return make("permission_denied", 403, "Forbidden", "forbidden: " .. text) end
   local group = attributes.group ~= "" and attributes.group or nil
   local noun = attributes.resource .. (group and "." .. group or "")
   if attributes.name then noun = noun .. " " .. quoted(attributes.name) end
-  details = { name = attributes.name, group = group, kind = attributes.resource }
+  local name = attributes.name and go_text.utf8(attributes.name)
+  local details = { name = name, group = group, kind = attributes.resource }
   return make("permission_denied", 403, "Forbidden", ("%s is forbidden: %s"):format(noun, text), details)
 end
 
@@ -185,8 +186,8 @@ local function too_many_requests(message, seconds)
 end
 
 local function unavailable(message)
-  return make("unavailable", 503, "ServiceUnavailable", message or "the server is currently unable to handle the request",
-    { retryAfterSeconds = DEFAULT_RETRY })
+  message = message or "the server is currently unable to handle the request"
+  return make("unavailable", 503, "ServiceUnavailable", message, { retryAfterSeconds = DEFAULT_RETRY })
 end
 
 local function internal(message)

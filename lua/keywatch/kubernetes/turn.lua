@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- turn: long work on an object lets other tasks run in between, if it is done in a task: see slice.lua. The work counts
--- its values down in the field `left`, and calls `pass` when none is left.
+--- turn: long work on an object lets other tasks run in between, if it is done in a task: see slice.lua. The work
+-- counts its values down in the field `left`, and calls `pass` when none is left.
 
 local slice = require "keywatch.task.slice"
 

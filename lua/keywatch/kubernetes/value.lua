@@ -14,7 +14,8 @@ local NULL = json.null
 local array_mt = getmetatable(json.array {})
 
 local is_integer = compat.is_integer
-local getmetatable, next, rawget, rawequal, setmetatable, type = getmetatable, next, rawget, rawequal, setmetatable, type
+local getmetatable, rawget, rawequal, setmetatable = getmetatable, rawget, rawequal, setmetatable
+local next, type = next, type
 
 --- True if a value is an array.
 local function is_array(value)
