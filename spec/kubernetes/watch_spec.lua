@@ -450,7 +450,7 @@ describe("watchers that follow the rules of a client", function()
     end,
     function(world, random)
       local now = world.server.store:status()
-      if now.revision > now.compact_revision + 3 then world.server:restore(now.revision - random(3)) end
+      if now.revision > math.max(0, now.compact_revision) + 3 then world.server:restore(now.revision - random(3)) end
     end,
   }
 
