@@ -104,6 +104,7 @@ int kw_bind_push_answer(lua_State *L) {
     case KW_ANSWER_PAGE: kw_bind_push_page(L, &self->op, &self->reply, 2); break;
     case KW_ANSWER_KVS: push_kvs(L, self); break;
     case KW_ANSWER_GET: kw_bind_push_get(L, &self->reply, 2); break;
+    case KW_ANSWER_TEXTS: kw_bind_push_texts(L, self); break;
     case KW_ANSWER_ROWS: push_rows(L, self->rows, self->row_name); break;
     case KW_ANSWER_ROW: push_row(L, kw_rows_find(self->rows, self->row_name)); break;
   }
@@ -113,7 +114,7 @@ int kw_bind_push_answer(lua_State *L) {
 /* True for a plain read. It sees only what is durable. */
 static bool is_read(const kw_lua_store *self, kw_answer kind) {
   return kind == KW_ANSWER_GET || kind == KW_ANSWER_PAGE || kind == KW_ANSWER_KVS ||
-         (kind == KW_ANSWER_REPLY && kw_store_only_reads(&self->op));
+         kind == KW_ANSWER_TEXTS || (kind == KW_ANSWER_REPLY && kw_store_only_reads(&self->op));
 }
 
 int kw_bind_answer(lua_State *L, kw_lua_store *self, int rc, kw_answer kind) {

@@ -226,6 +226,7 @@ void kw_bind_push_store(lua_State *L) {
   add_functions(L, inner, kw_bind_clock_methods, push);
   add_functions(L, inner, kw_bind_replica_methods, push);
   add_functions(L, inner, kw_bind_content_methods, push);
+  add_functions(L, inner, kw_bind_text_methods, push);
   for (size_t i = 0; i < KW_LENGTH(store_methods); i++)
     add_functions(L, methods, store_methods[i], push);
   kw_bind_add_write_calls(L, methods, push);

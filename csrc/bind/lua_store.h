@@ -6,6 +6,7 @@
  *
  *   lua_store         opening, reading and writing keys; the tables of methods
  *   lua_read          ranges that are read in several turns
+ *   lua_texts         ranges of objects as one JSON text
  *   lua_result        the results of a method: its values, its error, its ticket
  *   lua_object        finding the store in the arguments; closing
  *   lua_step          time, and the work that is due
@@ -36,6 +37,7 @@ typedef enum kw_answer {
   KW_ANSWER_PAGE,  /* the reply to a range; its kvs reuse the tables of the list at index 2 */
   KW_ANSWER_KVS,   /* false, or with `is_last` the reply; adds kvs to the list at index 2 */
   KW_ANSWER_GET,   /* the kv of `reply`, or nil */
+  KW_ANSWER_TEXTS, /* `text` and `reply`, see lua_texts.c */
   KW_ANSWER_ROWS,  /* the keys of the rows whose names begin with `row_name` */
   KW_ANSWER_ROW    /* the bytes of the row `row_name`, or nil */
 } kw_answer;
@@ -68,8 +70,10 @@ typedef struct kw_lua_store {
   kw_answer answer;
   kw_op op;
   kw_reply reply;
-  size_t first; /* KW_ANSWER_KVS: the number of kvs that the list already has */
-  bool is_last; /* KW_ANSWER_KVS: these are the last kvs of the range */
+  kw_slice text;  /* KW_ANSWER_TEXTS: in the arena */
+  size_t n_texts; /* KW_ANSWER_TEXTS: the objects in the text */
+  size_t first;   /* KW_ANSWER_KVS: the number of kvs that the list already has */
+  bool is_last;   /* KW_ANSWER_KVS: these are the last kvs of the range */
   const kw_rows *rows;
   kw_slice row_name; /* the name of a row, or the prefix of all names of a table */
 } kw_lua_store;
@@ -94,10 +98,14 @@ extern const luaL_Reg kw_bind_write_methods[];
 void kw_bind_add_lease_class(lua_State *L);
 
 /* Functions for keywatch itself, whose first argument is a store: of its manual clock, of the file of a replica's
- * content, and of replicas. They are not methods. */
+ * content, of replicas, and of texts of objects. They are not methods. */
 extern const luaL_Reg kw_bind_clock_methods[];
 extern const luaL_Reg kw_bind_content_methods[];
 extern const luaL_Reg kw_bind_replica_methods[];
+extern const luaL_Reg kw_bind_text_methods[];
+
+/* Pushes the answer of the kind KW_ANSWER_TEXTS. */
+void kw_bind_push_texts(lua_State *L, const kw_lua_store *self);
 
 /* The methods that only durable stores have. */
 extern const luaL_Reg kw_bind_durability_methods[];

@@ -49,7 +49,8 @@ describe("an API", function()
       [{ store = keywatch.open(), resources = {}, compact = 1 }] = "option 'compact' must be a boolean",
       [{ store = keywatch.open(), resources = { widgets.declaration(), widgets.declaration() } }] =
         "widgets.demo.example is declared twice",
-      [{ store = keywatch.open(), resources = { { group = "x.y", version = "v1", kind = "A" } } }] = "'plural' is needed",
+      [{ store = keywatch.open(), resources = { { group = "x.y", version = "v1", kind = "A" } } }] =
+        "'plural' is needed",
     } do
       assert.error_matches(function() kubernetes.api(wrong) end, text)
     end

@@ -1,6 +1,7 @@
 --- Gets and lists: resourceVersion and resourceVersionMatch in all combinations, limit and continue, selectors; what is
 -- answered by the cache and what by the store; caches that are late, empty, or begin again.
 
+local entries = require "keywatch.kubernetes.entry"
 local keywatch = require "keywatch"
 
 local widgets = require "spec.kubernetes.widgets"
@@ -31,6 +32,13 @@ local function shown(list, err)
   if not list then return ("%d %s"):format(err.http_status, err.reason) end
   local rest = list.continue and (" more%s"):format(list.remaining and " " .. list.remaining or "") or ""
   return ("%s @%s%s"):format(names(list), list.resource_version, rest)
+end
+
+--- A widget, of which every third one has an empty spec, and every seventh a text that must be escaped.
+local function new_widget(key, i)
+  local object = widgets.new(key, i % 3 == 0 and {} or nil)
+  if i % 7 == 0 then object.metadata.annotations = { note = 'a "resourceVersion" \\ in a text' } end
+  return object
 end
 
 local function each_store(title, fn) widgets.each_store(it, title, fn) end
@@ -184,7 +192,9 @@ describe("list", function()
   end)
 
   each_store("finds a rare object with a small limit", function(handle)
-    for i = 1, 300 do assert(handle:create(widgets.new(("n/w%03d"):format(i), nil, i == 250 and { is = "rare" } or nil))) end
+    for i = 1, 300 do
+      assert(handle:create(widgets.new(("n/w%03d"):format(i), nil, i == 250 and { is = "rare" } or nil)))
+    end
     local page = handle:list { limit = 1, labels = "is=rare" }
     assert.equal("w250", names(page))
     if page.continue then
@@ -318,6 +328,41 @@ describe("list", function()
     assert.is_true(page and names(page) == "" or err.http_status == 410 or err.http_status == 504)
     api:close()
   end, { leftovers = "cancel" }))
+
+  each_store("is the same as text and as entries", function(handle, _, store)
+    for i = 1, 250 do
+      assert(handle:create(new_widget(("n/w%03d"):format(i), i)))
+    end
+    local foreign = '{ "kind":"Widget", "metadata": {"name":"w1x","namespace":"n"}, "apiVersion":"demo.example/v1" }'
+    for _, name in ipairs { "w1x", "w1y", "w999" } do
+      assert(store:put("/registry/demo.example/widgets/n/" .. name, foreign))
+    end
+    local reads = handle.resource.reads
+    for _, opts in ipairs {
+      {}, { limit = 1 }, { limit = 120 }, { limit = 253 }, { limit = 5000 }, { namespace = "m" },
+    } do
+      local expected, parts, n, texts = {}, {}, 0, 0
+      for i, entry in ipairs(assert(assert(reads:list(opts)):entries())) do expected[i] = entries.json(entry) end
+      local list = assert(reads:list(opts))
+      while true do
+        local text, count = list:next_text()
+        if text then
+          texts, n = texts + 1, n + count
+          parts[#parts + 1] = text
+        else
+          local page = list:next_page()
+          if not page then break end
+          for _, entry in ipairs(page) do
+            parts[#parts + 1], n = entries.json(entry), n + 1
+          end
+        end
+      end
+      assert.equal(#expected, n)
+      assert.equal(table.concat(expected, ","), table.concat(parts, ","))
+      if n > 0 then assert.is_true(texts > 0) end
+    end
+    assert.is_nil(assert(reads:list { filter = { matches = function() return true end } }):next_text())
+  end)
 
   it("lets other tasks run", within.world(function()
     local store = keywatch.open()

@@ -1,5 +1,5 @@
---- Watches of resources: how they begin, their events for selectors and scopes, bookmarks, readers that do not read, and
--- what happens when the history, the store or the server is lost.
+--- Watches of resources: how they begin, their events for selectors and scopes, bookmarks, readers that do not read,
+-- and what happens when the history, the store or the server is lost.
 
 local json = require "keywatch.json"
 local keywatch = require "keywatch"

@@ -54,6 +54,11 @@ case("read:close", function(w) return (assert(w.store:open_read("k", { prefix = 
 case("store:try_page", function(w) return w.store, "k", { prefix = true }, {} end)
 case("store:try_page", function(w) return w.store, "k", { prefix = true, limit = 2 }, { {}, {}, {} } end)
 case("store:try_page", function(w) return w.store, "k", { prefix = true, revision = 1 }, {} end)
+case("store:texts", of("store", "k", { prefix = true }), of("store", "k", { prefix = true, revision = 1 }))
+case("store:texts", function(w)
+  w.store:put("k1", '{"apiVersion":"v1","kind":"A","metadata":{"name":"' .. LONG .. '"}}')
+  return w.store, "k", { prefix = true }
+end)
 case("store:put", function(w) return w.store, "k1", LONG, { prev_kv = true } end)
 case("store:put", of("store", "k1", "v", { lease = 99 }), of("store", "k1", "v", { no = "such" }))
 case("store:delete", function(w) return w.store, "k", { prefix = true, prev_kv = true } end, of("store", ""))

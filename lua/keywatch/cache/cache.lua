@@ -372,6 +372,17 @@ function cache_methods:status()
   }
 end
 
+--- Reads a range of objects as one text, see csrc/bind/lua_texts.c. Returns the result; nil and an error; or only nil
+-- if that is not possible in one turn, or at all. For this library.
+local function texts_of(cache, key, opts)
+  if not has_content(cache) then return nil end
+  local outer, outer_opts = outer_range(cache, "range", key, opts)
+  local ok, result, err = pcall(core.inner.texts, cache.replica, outer, outer_opts)
+  if not ok or not result then return nil, ok and err or nil end
+  if cache.space and result.last then result.last = result.last:sub(#cache.space.prefix + 1) end
+  return result
+end
+
 --- Returns the gaps of the history, see above. For this library.
 local function gaps_of(cache)
   return cache.feed.gaps
@@ -546,4 +557,5 @@ local function check_prefix(cache, name, prefix)
   return closed_error(cache)
 end
 
-return { open = open, check_prefix = check_prefix, gaps_of = gaps_of, methods = cache_methods, mt = cache_mt }
+return { open = open, check_prefix = check_prefix, gaps_of = gaps_of, texts_of = texts_of,
+  methods = cache_methods, mt = cache_mt }

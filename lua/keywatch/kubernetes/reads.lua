@@ -13,6 +13,8 @@
 --
 -- If a revision is no longer in the cache's history, it is read from the store, whose history may be longer.
 
+local caches = require "keywatch.cache.cache"
+local check = require "keywatch.support.check"
 local continue_token = require "keywatch.kubernetes.continue_token"
 local driver = require "keywatch.task.driver"
 local entries = require "keywatch.kubernetes.entry"
@@ -119,9 +121,10 @@ end
 
 -- {====== Pages ======
 
---- Returns the first page of a plan, from a key on; or nil and an error.
-local function read_first(self, plan, start, range_end, limit, deadline)
-  local opts = { range_end = range_end, limit = limit }
+--- Reads a range for a plan, from a key on: `own` are other options. Returns the result of the store; or nil and an
+-- error.
+local function read_first(self, plan, start, own, deadline)
+  local opts = check.copy(own)
   if plan.exact then
     opts.min_revision, opts.revision, opts.deadline = plan.exact, plan.exact, deadline
   elseif plan.is_consistent then
@@ -134,16 +137,23 @@ local function read_first(self, plan, start, range_end, limit, deadline)
   local code = errors.code_of(err)
   local is_known_to_owner = plan.is_consistent and IS_LATE[code] or plan.exact and code == "compacted"
   if not is_known_to_owner then return nil, err end
-  return self.owner:range(start, { range_end = range_end, limit = limit, revision = plan.exact, timeout = PATIENCE })
+  opts = check.copy(own)
+  opts.revision, opts.timeout = plan.exact, PATIENCE
+  return self.owner:range(start, opts)
+end
+
+--- True if a list is still one of the cache's history.
+local function is_same_history(self, list)
+  return self.history.epoch == list.epoch and self.history:is_ready()
 end
 
 --- Returns a later page, at the revision of the list; or nil and an error. If the cache has begun again in between, its
 -- revisions may be those of another history.
-local function read_more(self, list, limit)
-  if self.history.epoch ~= list.epoch or not self.history:is_ready() then
+local function read_more(self, list)
+  if not is_same_history(self, list) then
     return nil, status_error.expired(GONE:format(list.revision))
   end
-  local opts = { range_end = list.range_end, limit = limit, revision = list.revision }
+  local opts = { range_end = list.range_end, limit = list.page, revision = list.revision }
   local result, err = self.cache:range(list.next_key, opts)
   if result then return result end
   local code = errors.code_of(err)
@@ -152,13 +162,19 @@ local function read_more(self, list, limit)
 end
 
 --- Chooses the size of the next page.
-local function size_next_page(list, kvs, bytes)
-  if #kvs == 0 then return end
-  local fitting = math.floor(#kvs * PAGE_BYTES / math.max(1, bytes))
+local function size_next_page(list, n, bytes)
+  if n == 0 then return end
+  local fitting = math.floor(n * PAGE_BYTES / math.max(1, bytes))
   list.page = math.max(1, math.min(LARGEST_PAGE, fitting))
 end
 
---- Returns the entries of a page which match the filter; or nil and an error.
+--- Returns the error of a continued list whose revision is compacted: it has a token for the rest as it is now.
+local function with_token(err, plan)
+  if errors.code_of(err) ~= "compacted" or not plan.start then return err end
+  return status_error.expired(TOO_OLD, continue_token.encode(continue_token.NEWEST, plan.start))
+end
+
+--- Returns the entries of a page which match the filter, and their bytes; or nil and an error.
 local function take_page(list, result)
   local n, filter, prefix, found, bytes = #result.kvs, list.filter, #list.kind_prefix, {}, 0
   for _, kv in ipairs(result.kvs) do
@@ -171,9 +187,17 @@ local function take_page(list, result)
     if filter then slices.pass(list.slice) end
   end
   if n > 0 then list.next_key = result.kvs[n].key .. "\0" end
-  list.has_more, list.left = result.more, math.max(0, result.count - n)
-  size_next_page(list, result.kvs, bytes)
-  return found, nil, bytes
+  list.has_more = result.more
+  size_next_page(list, n, bytes)
+  return found, bytes
+end
+
+--- Reads the next page. Returns what take_page returns.
+local function next_entries(list)
+  slices.pass(list.slice)
+  local result, err = read_more(list.reads, list)
+  if not result then return nil, with_token(read_error(list.reads, err, list.revision), list.plan) end
+  return take_page(list, result)
 end
 
 local list_methods = {}
@@ -181,16 +205,26 @@ local list_mt = { __index = list_methods }
 
 --- Returns the next entries, a list; nil after the last ones; or nil and an error. Lets other tasks run.
 function list_methods:next_page()
-  slices.pass(self.slice)
   local first = self.first
-  if first then
-    self.first = nil
-    return first
-  end
-  if self.is_cut or not self.has_more then return nil end
-  local result, err = read_more(self.reads, self, self.page)
-  if not result then return nil, read_error(self.reads, err, self.revision) end
-  return take_page(self, result)
+  self.first = nil
+  if first or not self.has_more then return first end
+  local page, err = next_entries(self)
+  if not page then return nil, err end
+  return page
+end
+
+--- Returns the objects of a page as one text, with commas between them, and how many; or only nil, if next_page must be
+-- called instead: at the end, with a filter, or for objects whose texts were not written by this library.
+function list_methods:next_text()
+  if self.filter or not self.has_more or not is_same_history(self.reads, self) then return nil end
+  slices.pass(self.slice)
+  local result = caches.texts_of(self.reads.cache, self.next_key, {
+    range_end = self.range_end, limit = self.page, revision = self.revision,
+  })
+  if not result or result.n == 0 then return nil end
+  self.next_key, self.has_more = result.last .. "\0", result.more
+  size_next_page(self, result.n, #result.text)
+  return result.text, result.n
 end
 
 --- Returns all remaining entries; or nil and an error.
@@ -218,46 +252,50 @@ local function range_of(self, opts, filter)
   return prefix, key_order.prefix_end(prefix), prefix
 end
 
---- Gathers entries until there are as many as the limit of a list. Returns nil, or an error.
-local function gather(self, list, limit)
-  local all, page, bytes = {}, list.first, list.bytes
-  while page do
-    for i, entry in ipairs(page) do
-      all[#all + 1] = entry
-      if #all == limit and (i < #page or list.has_more) then
-        list.left = list.left + #page - i
-        list.next_key = self.kind.prefix .. entry.key .. "\0"
-        list.first, list.is_cut = all, true
-        return nil
-      end
+--- Sets the token of a list that ends before a key.
+local function cut(list, next_key, prefix)
+  list.continue = continue_token.encode(list.revision, next_key:sub(#prefix + 1))
+end
+
+--- Begins a list without a filter: `result` has the keys up to the limit, or without a limit only their number.
+local function begin_plain(list, result, limit, prefix)
+  local keys = result.kvs
+  list.has_more = (limit and #keys or result.count) > 0
+  if not limit or not result.more then return end
+  list.range_end = keys[#keys].key .. "\0"
+  list.remaining = result.count - #keys
+  cut(list, list.range_end, prefix)
+end
+
+--- Adds entries of a page to a list of at most `limit`. Returns how many.
+local function add_up_to(all, page, limit)
+  local n = math.min(#page, limit - #all)
+  for i = 1, n do all[#all + 1] = page[i] end
+  return n
+end
+
+--- Reads pages until as many entries match as the limit says, or enough bytes were read. Returns nil, or an error.
+local function gather(list, page, bytes, limit, prefix)
+  local all, size = {}, bytes
+  while true do
+    if add_up_to(all, page, limit) < #page then
+      list.next_key, list.has_more = list.kind_prefix .. all[limit].key .. "\0", true
     end
-    if not list.has_more then break end
-    if bytes >= MAX_BYTES then
-      list.first, list.is_cut = all, true
-      return nil
-    end
-    slices.pass(list.slice)
-    if not list.filter then list.page = math.min(list.page, limit - #all) end
-    local result, err = read_more(self, list, list.page)
-    if not result then return err end
-    local more, failed, n = take_page(list, result)
-    if not more then return failed end
-    page, bytes = more, bytes + n
+    if not list.has_more or #all == limit or size >= MAX_BYTES then break end
+    page, bytes = next_entries(list)
+    if not page then return bytes end
+    size = size + bytes
   end
+  if list.has_more then cut(list, list.next_key, prefix) end
   list.first, list.has_more = all, false
 end
 
---- Sets the token of the rest of a list, and how many objects that has.
-local function set_rest(list, prefix, filter)
-  if not list.is_cut then return end
-  list.continue = continue_token.encode(list.revision, list.next_key:sub(#prefix + 1))
-  if not filter then list.remaining = list.left end
-end
-
---- Returns the error of a continued list whose revision is compacted: it has a token for the rest as it is now.
-local function with_token(err, plan)
-  if errors.code_of(err) ~= "compacted" or not plan.start then return err end
-  return status_error.expired(TOO_OLD, continue_token.encode(continue_token.NEWEST, plan.start))
+--- Begins a list with a filter, whose first page is `result`. Returns nil, or an error.
+local function begin_filtered(list, result, limit, prefix)
+  local page, bytes = take_page(list, result)
+  if not page then return bytes end
+  if limit then return gather(list, page, bytes, limit, prefix) end
+  list.first = page
 end
 
 --- Begins a list. Returns it; nil and an error; or nil if the cache has begun again on the way.
@@ -267,28 +305,29 @@ local function begin(self, opts, plan, deadline)
   local start = plan.start and prefix .. plan.start or first_key
   local limit = opts.limit and opts.limit > 0 and plan.least ~= 0 and math.min(opts.limit, MAX_ENTRIES) or nil
   local epoch = history.epoch
-  local page = limit and not filter and math.min(limit, FIRST_PAGE) or FIRST_PAGE
-  local result, err = read_first(self, plan, start, range_end, page, deadline)
+  local own = { range_end = range_end, limit = filter and FIRST_PAGE or limit }
+  own.keys_only, own.count_only = not filter and limit ~= nil, not filter and not limit
+  local result, err = read_first(self, plan, start, own, deadline)
   if history.epoch ~= epoch or not history:is_ready() then return nil end
   if not result then return nil, read_error(self, err, plan.exact or plan.least) end
   local list = setmetatable({
-    reads = self, revision = plan.exact or result.revision, filter = filter, kind_prefix = self.kind.prefix,
-    range_end = range_end, next_key = start, has_more = false, left = 0, page = FIRST_PAGE, epoch = epoch, bytes = 0,
-    slice = slices.new(MAX_PIECES), first = nil, is_cut = false, continue = nil, remaining = nil,
+    reads = self, plan = plan, filter = filter, kind_prefix = self.kind.prefix, epoch = epoch,
+    revision = plan.exact or result.revision,
+    next_key = start, range_end = range_end, -- of the next page
+    page = FIRST_PAGE,        -- the entries of the next page, at most
+    has_more = false,         -- there may be a next page
+    first = nil,              -- entries that were read already
+    continue = nil, remaining = nil,
+    slice = slices.new(MAX_PIECES),
   }, list_mt)
-  list.first, err, list.bytes = take_page(list, result)
-  if err then return nil, err end
-  if limit then
-    err = gather(self, list, limit)
-    if err then return nil, read_error(self, err, list.revision) end
-  end
-  set_rest(list, prefix, filter)
+  if filter then err = begin_filtered(list, result, limit, prefix) else begin_plain(list, result, limit, prefix) end
+  if err then return nil, read_error(self, err, list.revision) end
   return list
 end
 
 --- Lists objects. Options: namespace; name, of a single object; filter (see selector.lua); limit; continue;
--- resource_version; resource_version_match. Returns a list { revision, continue, remaining } with the methods next_page
--- and entries; or nil and an error.
+-- resource_version; resource_version_match. Returns a list { revision, continue, remaining } with the methods
+-- next_page, next_text and entries; or nil and an error.
 function reads_methods:list(opts)
   local plan, err = plan_of(opts)
   if not plan then return nil, err end

@@ -245,7 +245,8 @@ return {
   not_found = not_found, already_exists = already_exists, conflict = conflict, invalid = invalid,
   method_not_allowed = method_not_allowed, bad_request = bad_request, unprocessable = unprocessable,
   unsupported_media_type = unsupported_media_type, not_acceptable = not_acceptable, too_large = too_large,
-  unauthorized = unauthorized, forbidden = forbidden, refused = refused, expired = expired, too_large_revision = too_large_revision,
+  unauthorized = unauthorized,
+  forbidden = forbidden, refused = refused, expired = expired, too_large_revision = too_large_revision,
   timeout = timeout, too_many_requests = too_many_requests, unavailable = unavailable, internal = internal,
   from = from, to_status = to_status,
 }
