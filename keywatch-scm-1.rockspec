@@ -143,6 +143,7 @@ build = {
     ["keywatch.kubernetes.continue_token"] = "lua/keywatch/kubernetes/continue_token.lua",
     ["keywatch.kubernetes.cursor"] = "lua/keywatch/kubernetes/cursor.lua",
     ["keywatch.kubernetes.entry"] = "lua/keywatch/kubernetes/entry.lua",
+    ["keywatch.kubernetes.expiry"] = "lua/keywatch/kubernetes/expiry.lua",
     ["keywatch.kubernetes.field_path"] = "lua/keywatch/kubernetes/field_path.lua",
     ["keywatch.kubernetes.format"] = "lua/keywatch/kubernetes/format.lua",
     ["keywatch.kubernetes.go_text"] = "lua/keywatch/kubernetes/go_text.lua",

@@ -463,6 +463,47 @@ describe("the program's functions", function()
   } }, function(api) refused(500, "InternalError", api:resource("widgets"):create(new "n/a")) end))
 end)
 
+describe("events", function()
+  local function new_event(i) return { metadata = { name = "e" .. i, namespace = "n" }, count = i } end
+
+  it("expire after an hour, and share leases", within.world(function(world)
+    for _, store in ipairs { keywatch.open(), world:client() } do
+      local api = kubernetes.api { store = store, resources = { kubernetes.builtin.events } }
+      local events = api:resource "events"
+      local watch = assert(events:watch())
+      for i = 1, 20 do
+        assert(events:create(new_event(i)))
+        keywatch.sleep(6)
+      end
+      assert.is_true(#store:leases() <= 3)
+      keywatch.sleep(300)
+      assert(events:patch("n/e1", { count = 100 })) -- begins its hour again
+      keywatch.sleep(3600 - 430)
+      assert.equal(20, #events:list().items)
+      keywatch.sleep(300)
+      assert.equal(1, #events:list().items)
+      local deleted = 0
+      for _ = 1, 40 do
+        if watch:next(1).type == "DELETED" then deleted = deleted + 1 end
+      end
+      assert.equal(19, deleted)
+      api:close()
+    end
+  end, { leftovers = "cancel" }))
+
+  it("get another lease if theirs is lost", within.world(function()
+    local store = keywatch.open()
+    local api = kubernetes.api { store = store, resources = { kubernetes.builtin.events } }
+    local events = api:resource "events"
+    assert(events:create(new_event(1)))
+    assert(store:lease_by_id(store:leases()[1]):revoke())
+    assert.is_nil(events:get "n/e1")
+    assert(events:create(new_event(2)))
+    assert.equal(2, events:get("n/e2").count)
+    api:close()
+  end, { leftovers = "cancel" }))
+end)
+
 describe("namespaces", function()
   it("are implicit unless they are served", with({ widgets.declaration() }, function(api)
     assert(api:resource("widgets"):create(new "anything/a"))

@@ -168,6 +168,7 @@ end
 
 -- }======
 
+local EVENT_TTL = 3600 -- seconds, as of apiserver
 local LEASES = "coordination.k8s.io"
 
 -- By plural: the declaration, and the fields of the kind that a declaration does not have.
@@ -192,7 +193,7 @@ local DECLARATIONS = {
         ".type", ".reportingComponent" },
       columns = { field("Last Seen", ".lastTimestamp", "date"), field("Type", ".type"), field("Reason", ".reason"),
         field("Message", ".message") } },
-    { computed = { [5] = computed("Object", "string", involved) } },
+    { ttl = EVENT_TTL, computed = { [5] = computed("Object", "string", involved) } },
   },
   leases = {
     { group = LEASES, kind = "Lease", columns = { field("Holder", ".spec.holderIdentity"), AGE } },
@@ -215,7 +216,7 @@ local function make(plural)
   local kind = kinds.new(declared, "builtin")
   kind.is_builtin, kind.is_strategic = true, true
   kind.check, kind.default, kind.name_trouble = own.check, own.default, own.name_trouble
-  kind.prefix = own.prefix or kind.prefix
+  kind.prefix, kind.ttl = own.prefix or kind.prefix, own.ttl
   for at = 2, #kind.columns + 1 do
     local column = own.computed and own.computed[at]
     if column then table.insert(kind.columns, at, column) end

@@ -18,6 +18,7 @@
 --   validate, mutate  functions of the program, or nil
 --   is_builtin        one of builtin.lua
 --   is_strategic      strategic merge patches are accepted: builtin kinds
+--   ttl               the seconds after which objects are deleted, or nil
 --   check, default    of builtin kinds: check(object) returns a list of causes; default(object) completes an object
 --
 -- Misuse raises an error that names the field.

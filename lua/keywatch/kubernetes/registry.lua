@@ -14,6 +14,7 @@
 local check = require "keywatch.support.check"
 local entries = require "keywatch.kubernetes.entry"
 local errors = require "keywatch.support.errors"
+local expiries = require "keywatch.kubernetes.expiry"
 local metadata = require "keywatch.kubernetes.metadata"
 local patches = require "keywatch.kubernetes.patch"
 local scales = require "keywatch.kubernetes.scale"
@@ -55,15 +56,28 @@ local function suggestion(self, key)
   return entry, err, true
 end
 
+--- Makes the transaction of `swap`. Returns its result; or nil and an error.
+local function try_swap(self, key, current, text)
+  local outer = self.kind.prefix .. key
+  local lease, err
+  if self.expiry and text then
+    lease, err = self.expiry:lease()
+    if not lease then return nil, err end
+  end
+  local result, failed = self.owner:txn {
+    compare = { { key = outer, mod_revision = current and current.revision or 0 } },
+    success = { text and { put = outer, value = text, lease = lease } or { delete = outer } },
+    failure = { { get = outer } },
+  }
+  if not result and failed.code == "lease_not_found" then self.expiry:forget(lease) end
+  return result, failed
+end
+
 --- Writes an object if it is still at the revision of `current`, or does not exist if that is nil. `text` is the new
 -- text, nil to delete it. Returns its new entry; or nil and an error; or nil, nil, and the entry that is there, or nil.
 local function swap(self, key, current, text)
-  local outer = self.kind.prefix .. key
-  local result, err = self.owner:txn {
-    compare = { { key = outer, mod_revision = current and current.revision or 0 } },
-    success = { text and { put = outer, value = text } or { delete = outer } },
-    failure = { { get = outer } },
-  }
+  local result, err = try_swap(self, key, current, text)
+  if not result and err.code == "lease_not_found" then result, err = try_swap(self, key, current, text) end
   if not result then return nil, status_error.from(err) end
   if result.succeeded then return entries.of(key, text or current.text, result.revision) end
   return nil, nil, entry_of(key, result.responses[1] or nil)
@@ -487,6 +501,7 @@ local function new(resource)
   return setmetatable({
     resource = resource, api = resource.api, kind = resource.kind, cache = resource.cache, owner = owner,
     is_local = not resource.cache.is_whole, -- the cache is the store
+    expiry = resource.kind.ttl and expiries.new(owner, resource.kind.ttl), -- or nil: objects stay
   }, registry_mt)
 end
 
