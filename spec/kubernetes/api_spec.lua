@@ -17,8 +17,6 @@ describe("an API", function()
       assert.equal("Widget", api:resource(name).resource.kind.kind)
     end
     assert.equal("ConfigMap", api:resource("cm").resource.kind.kind)
-    assert.equal(api.resources[1], api:find("demo.example", "v1", "widgets"))
-    assert.is_nil(api:find("demo.example", "v2", "widgets"))
     assert.error_matches(function() api:resource "gadgets" end, "resource: there is no resource 'gadgets'")
     api:close()
     api:close()

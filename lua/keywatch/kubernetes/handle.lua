@@ -248,4 +248,4 @@ local function new(resource)
   return setmetatable({ resource = resource, ns = nil, subresource = nil }, handle_mt)
 end
 
-return { new = new }
+return { new = new, methods = handle_methods }

@@ -1,8 +1,6 @@
 -- SPDX-License-Identifier: MIT
 --- keywatch.kubernetes: resources of your own, as Kubernetes' API serves them. See docs/kubernetes.md.
 
-require "keywatch"
-
 local api = require "keywatch.kubernetes.api"
 local builtin = require "keywatch.kubernetes.builtin"
 

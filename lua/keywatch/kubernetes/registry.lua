@@ -183,11 +183,18 @@ end
 
 -- {====== Creating ======
 
+--- Returns the resource of namespaces, if the API has it.
+local function namespaces_of(api)
+  for _, resource in ipairs(api.resources) do
+    if resource.kind.name == "namespaces" then return resource end
+  end
+end
+
 --- Returns the error of a namespace that does not exist, or is being deleted; nil if objects can be created in it.
 -- Namespaces are implicit unless they are a resource of the API.
 local function namespace_error(self, namespace)
-  local resource = self.api and self.api:find("", "v1", "namespaces")
-  if not resource or not self.kind.is_namespaced then return nil end
+  local resource = self.kind.is_namespaced and namespaces_of(self.api)
+  if not resource then return nil end
   local registry = resource.registry
   local entry, err = suggestion(registry, namespace)
   if err then return err end

@@ -276,4 +276,4 @@ local function open(resource, opts)
   return self
 end
 
-return { open = open, begin = begin, option_error = option_error, bookmark_of = bookmark_of }
+return { methods = watch_methods, open = open, begin = begin, option_error = option_error, bookmark_of = bookmark_of }
