@@ -171,6 +171,7 @@ build = {
     ["keywatch.kubernetes.strategy"] = "lua/keywatch/kubernetes/strategy.lua",
     ["keywatch.kubernetes.timestamp"] = "lua/keywatch/kubernetes/timestamp.lua",
     ["keywatch.kubernetes.transition"] = "lua/keywatch/kubernetes/transition.lua",
+    ["keywatch.kubernetes.turn"] = "lua/keywatch/kubernetes/turn.lua",
     ["keywatch.kubernetes.value"] = "lua/keywatch/kubernetes/value.lua",
     ["keywatch.kubernetes.watch"] = "lua/keywatch/kubernetes/watch.lua",
     ["keywatch.namespace.keys"] = "lua/keywatch/namespace/keys.lua",

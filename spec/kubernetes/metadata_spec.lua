@@ -56,7 +56,8 @@ describe("metadata", function()
 
   it("of right types is accepted, with nulls and unknown fields", function()
     for _, text in ipairs { "{}", '{"metadata":null}', '{"kind":null,"metadata":{"name":null,"labels":{"a":null}}}',
-      '{"metadata":{"x":1,"managedFields":[{}],"creationTimestamp":null}}', '{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}' } do
+      '{"metadata":{"x":1,"managedFields":[{}],"creationTimestamp":null}}',
+      '{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"}}' } do
       assert.is_nil(metadata.shape_error(decode(text)))
     end
   end)
@@ -134,8 +135,8 @@ describe("metadata", function()
       update("{}", '{"creationTimestamp":"2026-01-01T00:00:00Z"}'))
     local deleting = '{"deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["a"%s]}'
     assert.same({}, update(deleting:format "", deleting:format ',"b"'))
-    assert.same({ 'metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found '
-      .. 'new finalizers []string{"b"}' }, update(deleting:format ',"b"', deleting:format ""))
+    assert.same({ 'metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, '
+      .. 'found new finalizers []string{"b"}' }, update(deleting:format ',"b"', deleting:format ""))
   end)
 end)
 

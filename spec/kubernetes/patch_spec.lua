@@ -86,7 +86,8 @@ describe("a JSON patch", function()
     { '{"a":1}', '{"op":"move","from":"/a","path":"/a"}', '{"a":1}' },
     { '{"a":{"b":[]}}', '{"op":"copy","from":"/a","path":"/a/b/-"}', '{"a":{"b":[{"b":[]}]}}' },
     { OBJECT, '{"op":"test","path":"/e~1f","value":1.0},{"op":"test","path":"/g~0h","value":2},'
-      .. '{"op":"remove","path":"/"},{"op":"remove","path":"/a"},{"op":"remove","path":"/e~1f"},{"op":"remove","path":"/g~0h"}',
+      .. '{"op":"remove","path":"/"},{"op":"remove","path":"/a"},'
+      .. '{"op":"remove","path":"/e~1f"},{"op":"remove","path":"/g~0h"}',
         '{"b":{"c":"d"}}' },
     { '{"a":{"b":[1,{"c":null}]}}', '{"op":"test","path":"/a","value":{"b":[1,{"c":null}]}}',
       '{"a":{"b":[1,{"c":null}]}}' },

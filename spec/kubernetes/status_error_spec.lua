@@ -28,8 +28,8 @@ describe("an error", function()
       { status_error.already_exists(CORE, "a"), '{"code":409,"details":{"kind":"things","name":"a"},'
         .. '"message":"things \\"a\\" already exists","reason":"AlreadyExists"}' },
       { status_error.conflict(CORE, "a"), '{"code":409,"details":{"kind":"things","name":"a"},'
-        .. '"message":"Operation cannot be fulfilled on things \\"a\\": the object has been modified; please apply your '
-        .. 'changes to the latest version and try again","reason":"Conflict"}' },
+        .. '"message":"Operation cannot be fulfilled on things \\"a\\": the object has been modified; please '
+        .. 'apply your changes to the latest version and try again","reason":"Conflict"}' },
       { status_error.invalid(KIND, "a", { { reason = "FieldValueRequired", field = "spec.b",
         message = "Required value" } }),
         '{"code":422,"details":{"causes":[{"field":"spec.b","message":"Required value","reason":"FieldValueRequired"}],'
@@ -55,8 +55,8 @@ describe("an error", function()
       { status_error.forbidden({ user = "bob", verb = "get", group = "demo.example", resource = "widgets", name = "a",
         namespace = "default" }, "no role"),
           '{"code":403,"details":{"group":"demo.example","kind":"widgets","name":"a"},'
-        .. '"message":"widgets.demo.example \\"a\\" is forbidden: User \\"bob\\" cannot get resource \\"widgets\\" in API '
-        .. 'group \\"demo.example\\" in the namespace \\"default\\": no role","reason":"Forbidden"}' },
+        .. '"message":"widgets.demo.example \\"a\\" is forbidden: User \\"bob\\" cannot get resource \\"widgets\\" '
+        .. 'in API group \\"demo.example\\" in the namespace \\"default\\": no role","reason":"Forbidden"}' },
       { status_error.forbidden { user = "bob", verb = "list", group = "", resource = "things", subresource = "status" },
         '{"code":403,"details":{"kind":"things"},"message":"things is forbidden: User \\"bob\\" cannot list resource '
         .. '\\"things/status\\" in API group \\"\\" at the cluster scope","reason":"Forbidden"}' },

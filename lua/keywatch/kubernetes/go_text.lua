@@ -6,7 +6,8 @@ local json = require "keywatch.json"
 local value = require "keywatch.kubernetes.value"
 
 local MAX_BYTES = 256 -- of a text
-local MAX_ELEMENTS = 8 -- of an object or array
+local MAX_ELEMENTS, MAX_SORTED = 8, 1000 -- of an object or array: shown, and sorted
+local MAX_DEPTH = 2 -- of objects and arrays in each other
 
 local NAMES = { ['"'] = '\\"', ["\\"] = "\\\\", ["\n"] = "\\n", ["\t"] = "\\t", ["\r"] = "\\r" }
 
@@ -27,15 +28,19 @@ local function utf8(text)
   return is_utf8(text) and text or (text:gsub("[\128-\255]", escaped))
 end
 
+--- Returns the beginning of a text, and "..." or "". Does not cut characters.
+local function cut(text)
+  if #text <= MAX_BYTES then return text, "" end
+  local stop = MAX_BYTES
+  while stop > 1 and text:find("^[\128-\191]", stop + 1) do stop = stop - 1 end
+  return text:sub(1, stop), "..."
+end
+
 --- Returns a text in quotes, like %q, cut if it is long. The result is UTF-8.
 local function quoted(text)
-  local rest = ""
-  if #text > MAX_BYTES then
-    local stop = MAX_BYTES
-    while stop > 1 and text:find("^[\128-\191]", stop + 1) do stop = stop - 1 end -- not inside of a character
-    text, rest = text:sub(1, stop), "..."
-  end
-  return '"' .. text:gsub(is_utf8(text) and '[%c"\\]' or '[%c"\\\128-\255]', escaped) .. rest .. '"'
+  local beginning, rest = cut(text)
+  local special = is_utf8(beginning) and '[%c"\\]' or '[%c"\\\128-\255]'
+  return '"' .. beginning:gsub(special, escaped) .. rest .. '"'
 end
 
 --- Returns a number, like %v.
@@ -44,28 +49,41 @@ local function number(found)
   return is_whole and ("%d"):format(found) or (("%.15g"):format(found):gsub(",", "."))
 end
 
---- Returns the elements of an array, or the members of an object.
-local function elements_of(found)
-  local parts, is_array = {}, value.is_array(found)
-  for _, name in ipairs(is_array and found or value.names_of(found)) do
-    if #parts == MAX_ELEMENTS then
-      parts[#parts + 1] = "..."
+--- Returns the names of an object, sorted; nil if there are too many to sort.
+local function keys_of(found)
+  local n = 0
+  for _ in next, found do
+    n = n + 1
+    if n > MAX_SORTED then return nil end
+  end
+  return value.names_of(found)
+end
+
+--- Returns some elements of an array, or members of an object.
+local function elements_of(found, depth)
+  local is_array = value.is_array(found)
+  local keys, parts = is_array and found or keys_of(found), {}
+  if not keys or depth > MAX_DEPTH then return "..." end
+  for i, name in ipairs(keys) do
+    if i > MAX_ELEMENTS then
+      parts[i] = "..."
       break
     end
-    parts[#parts + 1] = is_array and of(name) or quoted(name) .. ":" .. of(found[name])
+    parts[i] = is_array and of(name, depth) or quoted(name) .. ":" .. of(found[name], depth)
   end
   return table.concat(parts, ", ")
 end
 
---- Returns a value as Kubernetes shows it.
-function of(found)
+--- Returns a value as Kubernetes shows it. `depth` is that of the value in the value that is shown.
+function of(found, depth)
   local kind = value.type_of(found)
   if kind == "string" then return quoted(found) end
   if kind == "integer" or kind == "number" then return number(found) end
   if kind == "null" then return "null" end
-  if kind == "array" then return "[]interface {}{" .. elements_of(found) .. "}" end
-  if kind == "object" then return "map[string]interface {}{" .. elements_of(found) .. "}" end
-  return tostring(found)
+  if kind ~= "array" and kind ~= "object" then return tostring(found) end
+  local title = kind == "array" and "[]interface {}{" or "map[string]interface {}{"
+  local beginning, rest = cut(title .. elements_of(found, (depth or 0) + 1) .. "}")
+  return beginning .. rest
 end
 
-return { of = of, quoted = quoted, number = number, utf8 = utf8 }
+return { of = of, quoted = quoted, number = number, utf8 = utf8, cut = cut }

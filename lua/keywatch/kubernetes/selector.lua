@@ -11,6 +11,8 @@ local go_text = require "keywatch.kubernetes.go_text"
 local selectors = require "keywatch.cache.selector"
 local status_error = require "keywatch.kubernetes.status_error"
 
+local MAX_BYTES = 64 * 1024 -- of a text
+local TOO_LONG = ("the text of a selector has more than %d bytes"):format(MAX_BYTES)
 local COMMON = { ["metadata.name"] = true, ["metadata.namespace"] = true }
 
 -- {====== Parsing ======
@@ -81,9 +83,11 @@ end
 --- Returns the filter of two texts, each of which may be nil or empty; nil if everything matches; or false and an
 -- error.
 local function parse(kind, label_text, field_text)
-  local of_labels, why = parse_labels(label_text or "")
+  label_text, field_text = label_text or "", field_text or ""
+  if math.max(#label_text, #field_text) > MAX_BYTES then return false, status_error.bad_request(TOO_LONG) end
+  local of_labels, why = parse_labels(label_text)
   if of_labels == false then return false, status_error.bad_request(why) end
-  local of_fields, trouble = parse_fields(kind, field_text or "")
+  local of_fields, trouble = parse_fields(kind, field_text)
   if of_fields == false then return false, status_error.bad_request(trouble) end
   if not of_labels and not of_fields then return nil end
   return {
