@@ -33,7 +33,8 @@ local function list_of(element, n)
   return "[" .. (element .. ","):rep(n - 1) .. element .. "]"
 end
 
-describe("a hostile object", function()
+-- Slow where each allocation is supervised: the objects are large.
+describe("a hostile object #slow", function()
   it("with many invalid values has a small answer", function()
     for _, text in ipairs {
       '{"numbers":' .. list_of('"x"', 100000) .. "}", '{"numbers":' .. list_of("10", 100000) .. "}",

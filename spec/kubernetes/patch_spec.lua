@@ -142,7 +142,8 @@ describe("a JSON patch", function()
   end)
 end)
 
-describe("a hostile JSON patch", function()
+-- Slow where each allocation is supervised: the lists are long.
+describe("a hostile JSON patch #slow", function()
   --- Returns the error of a patch of many equal operations.
   local function refusal(object, operation, n)
     local list = {}

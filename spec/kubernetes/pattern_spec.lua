@@ -186,7 +186,8 @@ describe("random patterns #slow", function()
   end)
 end)
 
-describe("a budget of patterns", function()
+-- Slow where each byte is read under supervision: the texts are long.
+describe("a budget of patterns #slow", function()
   it("suffices for texts on which backtracking explodes", function()
     local text = ("a"):rep(100000) .. "!"
     for _, one in ipairs { "^(a+)+$", "^(a|aa)+$", "^(a|a?)+$", "^(.*a){20}$", "^(a*)*b$", "(a+)+b" } do

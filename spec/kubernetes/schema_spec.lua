@@ -36,6 +36,9 @@ describe("a schema", function()
       { { type = "object", properties = { a = { type = "string", pattern = "(" } } },
         "schema.a: the pattern '(' has a parenthesis that is not closed" },
       { { type = "object", properties = { a = { type = "array" } } }, "schema.a: items is needed" },
+      { { type = "object",
+        properties = { metadata = { type = "object", properties = { labels = { type = "object" } } } } },
+        "schema.metadata: only name and generateName can be declared" },
       { { type = "object", additionalProperties = false }, "additionalProperties must not be false" },
       { { type = "object", properties = { a = { type = "integer", default = "x" } } },
         "schema.a: the default is invalid: Invalid value" },
@@ -259,10 +262,15 @@ describe("validation", function()
         { required = { "b", "a" } }))
   end)
 
-  it("does not check apiVersion, kind and metadata", function()
-    local compiled = schema.compile { type = "object", properties = { metadata = { type = "object" },
-      kind = { type = "string" } } }
-    assert.same({}, schema.validate(compiled, assert(json.decode '{"kind":1,"metadata":[]}')))
+  it("does not check apiVersion, kind and metadata, except names", function()
+    local compiled = schema.compile { type = "object", properties = { kind = { type = "string" },
+      metadata = { type = "object", properties = { name = { type = "string", maxLength = 3 } } } } }
+    local object = assert(json.decode '{"kind":1,"metadata":{"name":"a","labels":{"b":"c"}}}')
+    assert.same({}, schema.prune(compiled, object))
+    assert.same({}, schema.validate(compiled, object))
+    assert.equal("c", object.metadata.labels.b)
+    object.metadata.name = "abcd"
+    assert.equal("metadata.name", schema.validate(compiled, object)[1].field)
   end)
 
   it("cuts long values in texts, and shows bytes that are no text as escapes", function()

@@ -76,7 +76,7 @@ describe("a filter", function()
     end
   end)
 
-  it("takes linear time for a long text", function()
+  it("takes linear time for a long text #slow", function() -- where each allocation is supervised
     for _, part in ipairs { "a", "a=b,", "a in (b,", "(", "!", ",", "=", "\\", " " } do
       local text = part:rep(math.floor(65536 / #part))
       parse(text, nil)

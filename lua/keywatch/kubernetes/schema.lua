@@ -33,7 +33,7 @@ local TYPES = {
   integer = { integer = true }, number = { number = true, integer = true },
 }
 local INT_OR_STRING = { integer = true, string = true }
-local RESOURCE_FIELDS = { apiVersion = true, kind = true, metadata = true }
+local NAMES = { name = true, generateName = true } -- the fields of metadata that a schema may restrict
 
 -- By the names of keywords that schema.lua itself reads: the Lua types of their values. schema_checks.lua has more.
 local KEYWORDS = {
@@ -151,6 +151,17 @@ end
 
 -- }======
 
+--- Leaves apiVersion, kind and metadata to metadata.lua, except restrictions of names.
+local function release_resource_fields(properties, where)
+  properties.apiVersion, properties.kind = nil, nil
+  local metadata = properties.metadata
+  if not metadata then return end
+  metadata.is_open = true
+  for name in pairs(metadata.properties or {}) do
+    if not NAMES[name] then check.misuse("%s.metadata: only name and generateName can be declared", where) end
+  end
+end
+
 --- Compiles a declared schema of whole objects, with `spec` and so on. Raises if it is malformed. `where` names it in
 -- errors; default: "schema".
 local function compile(declared, where)
@@ -158,9 +169,7 @@ local function compile(declared, where)
   local node = compile_node(declared, where, 1, false)
   if not node.types or not node.types.object then check.misuse("%s: the type must be 'object'", where) end
   node.is_resource = true
-  for name in pairs(RESOURCE_FIELDS) do
-    if node.properties then node.properties[name] = nil end -- metadata.lua and registry.lua check these
-  end
+  if node.properties then release_resource_fields(node.properties, where) end
   return node
 end
 
