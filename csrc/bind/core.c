@@ -8,6 +8,7 @@
 #include "base/process.h"
 #include "base/sha1.h"
 #include "bind/lua_answer.h"
+#include "bind/lua_broadcast.h"
 #include "bind/lua_client.h"
 #include "bind/lua_content.h"
 #include "bind/lua_error.h"
@@ -125,6 +126,7 @@ static const struct {
               {"content_writer", kw_bind_push_content_writer},
               {"begin_hash", kw_bind_push_begin_hash},
               {"serve", kw_bind_push_serve},
+              {"broadcast", kw_bind_push_broadcast},
               {"record", kw_bind_push_record_meta},
               {"new_error", kw_bind_push_error_new},
               {"error_of", kw_bind_push_error_of},

@@ -4,6 +4,7 @@
 
 #include "bind/lua_server.h"
 
+#include "bind/lua_broadcast.h"
 #include "bind/lua_call.h"
 #include "bind/lua_client.h"
 #include "bind/lua_error.h"
@@ -325,6 +326,7 @@ void kw_bind_push_serve(lua_State *L) {
   luaL_getmetatable(L, KW_SERVER_NAME);
   lua_getfield(L, -1, "__index");
   kw_bind_add_calls(L);
+  kw_bind_add_broadcasts(L);
   kw_bind_add_notes(L);
   kw_bind_add_metrics(L);
   lua_pop(L, 2);

@@ -236,7 +236,8 @@ static bool send_body(kw_exchange *exchange, kw_blob *blob, kw_slice bytes) {
   if (!may_write(stream) || (c->left >= 0 && bytes.len > (uint64_t)c->left)) return false;
   if (c->left >= 0) c->left -= (int64_t)bytes.len;
   if (c->is_dropped || bytes.len == 0) return true;
-  bool has_memory = blob == NULL ? kw_chain_add(out, bytes) : kw_chain_add_blob(out, blob, bytes);
+  bool has_memory =
+      blob == NULL ? kw_chain_add(out, bytes) : kw_chain_add_own_blob(out, blob, bytes);
   if (!check_memory(c, has_memory)) return false;
   kw_stream_sent(stream);
   c->wants_room |= is_full(stream);

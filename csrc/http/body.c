@@ -86,6 +86,6 @@ bool kw_body_add_chunk(kw_chain *chain, kw_blob *blob, kw_slice bytes) {
   char line[CHUNK_LINE];
   size_t n = (size_t)snprintf(line, sizeof line, "%zx\r\n", bytes.len);
   if (blob == NULL || bytes.len < KW_CHAIN_COPIED) return add_copy(chain, line, n, bytes);
-  return kw_chain_add(chain, kw_slice_of(line, n)) && kw_chain_add_blob(chain, blob, bytes) &&
+  return kw_chain_add(chain, kw_slice_of(line, n)) && kw_chain_add_own_blob(chain, blob, bytes) &&
          kw_chain_add(chain, kw_slice_of("\r\n", 2));
 }

@@ -109,7 +109,8 @@ static inline bool kw_exchange_write(kw_exchange *exchange, kw_slice bytes) {
   return exchange->carrier->write(exchange, NULL, bytes);
 }
 
-/* Does what kw_exchange_write does, for a part of a blob, which is retained and not copied if it is long. */
+/* Does what kw_exchange_write does, for a part of a blob, which is retained and not copied if it is long. The account
+ * is charged for the part in either case, because the output of a slow peer may be the last one that holds the blob. */
 static inline bool kw_exchange_write_blob(kw_exchange *exchange, kw_blob *blob, kw_slice part) {
   return exchange->carrier->write(exchange, blob, part);
 }

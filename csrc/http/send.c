@@ -124,7 +124,7 @@ static bool send_body(kw_exchange *exchange, kw_blob *blob, kw_slice bytes) {
   if (http->is_chunked) {
     has_memory = kw_body_add_chunk(out, blob, bytes);
   } else {
-    has_memory = blob == NULL ? kw_chain_add(out, bytes) : kw_chain_add_blob(out, blob, bytes);
+    has_memory = blob == NULL ? kw_chain_add(out, bytes) : kw_chain_add_own_blob(out, blob, bytes);
   }
   http->wants_room |= kw_http_is_full(http);
   return check_memory(http, has_memory);

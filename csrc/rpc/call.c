@@ -22,6 +22,7 @@ void kw_call_announce(kw_server *server, kw_call *c, unsigned news) {
 /* The messages are charged to the account, too. */
 void kw_call_detach(kw_call *c, int status) {
   kw_message_queue_clear(&c->messages);
+  kw_link_remove(&c->member);
   kw_account_credit(c->account, CALL_BYTES + c->metadata->len + c->gathered);
   kw_blob_release(c->metadata);
   c->metadata = NULL;
@@ -97,6 +98,7 @@ kw_call *kw_call_new(kw_server *server, kw_peer *peer, kw_account *account, kw_b
   c->account = account;
   kw_account_charge(c->account, CALL_BYTES + metadata->len);
   kw_message_queue_init(&c->messages, c->account);
+  kw_link_init(&c->member);
   kw_link_init(&c->link);
   kw_map_put(&server->calls, c->id, c);
   return c;

@@ -40,7 +40,10 @@ struct kw_call {
   bool input_has_ended; /* no more messages will arrive */
   bool has_answered;    /* HTTP: the head of the answer was sent */
   bool wants_room;      /* Lua waits until it can send */
-  kw_link link;         /* in the list of calls with news */
+  bool lags;            /* HTTP: a broadcast has left it out, since the publish `lags_at` */
+  int64_t lags_at;
+  kw_link member; /* HTTP: in a broadcast, see rpc/broadcast.h */
+  kw_link link;   /* in the list of calls with news */
 };
 
 /* Makes a call. The caller sets the carrier, the method, and the stream or the exchange. Takes over the reference to
