@@ -37,6 +37,13 @@ function monitor_methods:close()
   if self.certificates then self.certificates:close() end
 end
 
+--- Stops listening, and asks clients to use another server. Requests have `grace` seconds to end.
+function monitor_methods:drain(grace)
+  listening.close_all(self.listeners)
+  self.listeners = {}
+  self.object:drain(grace, driver.get().now())
+end
+
 --- Starts the work of a monitor. If this raises, the caller must close the monitor.
 local function start(self, handlers)
   notes.start(self)
@@ -72,6 +79,7 @@ local function open(addresses, context, handlers, origins, logger)
     rejections = nil,
     failures = nil,
     trouble = nil,
+    gone = nil, -- an event for its owner: set once no connection is left
     is_closed = false,
   }, monitor_mt)
   local ok, raised = pcall(start, self, handlers)

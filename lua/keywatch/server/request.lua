@@ -82,6 +82,8 @@ local function open(server, id)
     task = nil, -- this and the following ones: as those of a call
     arrived = nil,
     has_room = nil,
+    deferral = nil, -- see `defer`
+    since = nil, -- when the handler was called
     has_ended = false,
     has_answered = false,
     status = nil, -- of the answer
@@ -221,16 +223,49 @@ local function is_quick(self)
   return #self.server.middleware == 0 and routes.is_quick(self.server.routes, self.method, self.path)
 end
 
---- Answers a request: the function of its task, if there is one.
-local function serve(self)
-  local now = driver.get().now
-  local since = now()
-  local ok, trouble = errors.attempt(answer, self)
+--- Ends a request. Takes the results of errors.attempt.
+local function finish(self, ok, trouble)
   if not ok then ok = fail(self, trouble.err, trouble.traceback) end
   self.server.object:finish(self.id, ok and grpc_status.OK or grpc_status.INTERNAL)
-  notes.log_request(self.server, self, self.status, now() - since)
+  notes.log_request(self.server, self, self.status, driver.get().now() - self.since)
+end
+
+--- Answers a request: the function of its task, if there is one.
+local function serve(self)
+  self.since = driver.get().now()
+  local ok, trouble = errors.attempt(answer, self)
+  if not ok or not self.deferral then finish(self, ok, trouble) end
+end
+
+-- {====== Streams without a task ======
+
+--- Defers the end of an answer that has begun: the handler returns, and the request has no task. The dispatcher calls
+-- deferral:set() when there is room again to send, and deferral:give_up() when the client is gone; neither may wait.
+local function defer(self, deferral)
+  self.deferral, self.has_room, self.task, self.arrived = deferral, deferral, nil, nil
+  self.headers, self.query, self.params = nil, nil, nil -- made again if they are used
+end
+
+--- Gives a deferred request a task, which calls fn(...). The request ends with the task, unless it is deferred again.
+local function resume(self, fn, ...)
+  self.deferral, self.has_room = nil, nil
+  self.task = driver.get().spawn(function(...)
+    local ok, trouble = errors.attempt(fn, ...)
+    if not ok or not self.deferral then finish(self, ok, trouble) end
+  end, ...)
+end
+
+--- Ends a deferred request.
+local function complete(self)
+  self.deferral, self.has_room = nil, nil
+  finish(self, true)
 end
 
 -- }======
 
-return { open = open, is_quick = is_quick, serve = serve, methods = request_methods }
+-- }======
+
+return {
+  open = open, is_quick = is_quick, serve = serve, defer = defer, resume = resume, complete = complete,
+  methods = request_methods,
+}
