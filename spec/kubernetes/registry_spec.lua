@@ -169,12 +169,13 @@ describe("update", function()
   end)
 
   each_store("needs a resourceVersion, and an object that exists", function(handle)
-    local err = refused(422, "Invalid", handle:update(new "n/a"))
-    assert.equal("metadata.resourceVersion", err.causes[1].field)
     local object = new "n/a"
+    refused(404, "NotFound", handle:update(object))
     object.metadata.resourceVersion = "1"
     refused(404, "NotFound", handle:update(object))
     local one = assert(handle:create(new "n/a"))
+    local err = refused(422, "Invalid", handle:update(new "n/a"))
+    assert.equal("metadata.resourceVersion", err.causes[1].field)
     one.metadata.uid = "other"
     assert.matches("Precondition failed: UID", refused(409, "Conflict", handle:update(one)).message)
     one = handle:get "n/a"

@@ -12,6 +12,7 @@ local histories = require "keywatch.kubernetes.history"
 local kinds = require "keywatch.kubernetes.kind"
 local reads = require "keywatch.kubernetes.reads"
 local registries = require "keywatch.kubernetes.registry"
+local servers = require "keywatch.kubernetes.server"
 
 local api_methods, api_mt = check.class "keywatch.kubernetes.api"
 
@@ -63,6 +64,7 @@ local function open(opts)
     history_bytes = opts.history_bytes,
     resources = {},
     compactor = nil,
+    served = {}, -- as keys: what server.lua has returned
     is_closed = false,
   }, api_mt)
   for i, kind in ipairs(list) do self.resources[i] = open_resource(self, kind) end
@@ -91,6 +93,24 @@ function api_methods:resource(name)
   check.misuse("resource: there is no resource '%s'", name)
 end
 
+--- Serves the API on listeners of its own. See docs/kubernetes.md for the options. Returns a server: addresses(),
+-- shutdown(grace), close(); or nil and an error.
+function api_methods:serve(opts)
+  if self.is_closed then check.misuse("serve: the API is closed") end
+  local server, err = servers.serve(self.resources, opts)
+  if not server then return nil, err end
+  self.served[server] = true
+  self:start_compacting()
+  return server
+end
+
+--- Serves the API on a keywatch server, beside its own services. Options: `tokens`, `authorize`, `anonymous`.
+function api_methods:mount(server, opts)
+  if self.is_closed then check.misuse("mount: the API is closed") end
+  self.served[servers.mount(self.resources, server, opts)] = true
+  self:start_compacting()
+end
+
 --- Begins to compact the store regularly, unless the option `compact` is false. Idempotent. Called when the API is
 -- served.
 function api_methods:start_compacting()
@@ -103,6 +123,7 @@ function api_methods:close()
   if self.is_closed then return end
   self.is_closed = true
   if self.compactor then self.compactor:close() end
+  for server in pairs(self.served) do server:close() end
   for _, resource in ipairs(self.resources) do
     resource.history:close()
     resource.cache:close()

@@ -325,14 +325,17 @@ end
 function registry_methods:update(key, object, opts)
   local err = check_place(self.kind, object, key:match("^([^/]*)/"), name_in(key))
   if err then return nil, err end
-  local version = object.metadata.resourceVersion
+  local version, is_missing = object.metadata.resourceVersion, nil
   if (value.is_nothing(version) or version == "") and not self.kind.is_builtin then
-    return nil, status_error.invalid(self.kind, name_in(key), { {
+    is_missing = status_error.invalid(self.kind, name_in(key), { {
       reason = "FieldValueInvalid", field = "metadata.resourceVersion",
       message = "Invalid value: 0x0: must be specified for an update",
     } })
   end
-  return replace(self, key, opts, function() return value.copy(object) end)
+  return replace(self, key, opts, function()
+    if is_missing then return nil, is_missing end
+    return value.copy(object)
+  end)
 end
 
 -- {====== Patches ======
