@@ -19,7 +19,7 @@ local function start(...) return start_in({}, ...) end
 --- Waits until a server serves. Returns its URLs.
 local function wait_until_ready(server)
   local urls = {}
-  local list = server:expect_error("ready to serve client requests on ([^\n]*)\n")
+  local list = server:expect_error("ready to serve [^\n]- on ([^\n]*)\n")
   for url in list:gmatch("[^, ]+") do urls[#urls + 1] = url end
   return urls
 end

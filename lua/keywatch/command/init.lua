@@ -3,7 +3,7 @@
 
 local keywatch = require "keywatch"
 
-local COMMANDS = { "restore", "run", "serve" }
+local COMMANDS = { "kubernetes", "restore", "run", "serve" }
 
 local MISUSED = 2 -- exit status for a wrong command line, as in etcd and other programs in Go
 
@@ -12,6 +12,7 @@ keywatch is a versioned key-value store for etcd's clients.
 
   keywatch serve [flags]              serve a store
   keywatch run FILE [flags]           run the controllers of a file
+  keywatch kubernetes FILE [flags]    serve the resources of a file by Kubernetes' API
   keywatch restore SNAPSHOT [flags]   create a data directory from a snapshot of keywatch or etcd
   keywatch COMMAND --help             print the flags of a command
   keywatch --version                  print the version

@@ -255,7 +255,7 @@ local function read(arguments)
 end
 
 return {
-  HELP = HELP, FLAGS = FLAGS, metrics_tls = metrics_tls, read = read,
+  HELP = HELP, FLAGS = FLAGS, checks = checks, metrics_tls = metrics_tls, read = read,
   find_fault = find_fault, warnings = warnings, endpoints = endpoints,
   options = options,
 }
