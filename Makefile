@@ -26,7 +26,7 @@ PACKAGES.test := ccache git openssl lua-busted lua-check lua-luv lua-cjson lua-y
 # Who has npm from elsewhere keeps it: Debian's cannot stand beside it.
 PACKAGES.peers := golang-go golang-etcd-server-dev python3-etcd3 python3-prometheus-client nginx-light \
   libnginx-mod-http-lua neovim wrk clang \
-  $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
+  python3-kubernetes $(if $(shell command -v npm 2>/dev/null),,nodejs npm)
 PACKAGES.check := libclang-rt-dev
 PACKAGES.night := valgrind libc6-dbg
 
@@ -79,7 +79,7 @@ quick: build/luajit/built build/fault.so | deps-test   ## what can be tested in 
 test: build build/fault.so | deps-test   ## every spec on Lua 5.4 and LuaJIT, with etcd and etcdctl as peers
 	@spec/run once-lua5.4 $(VMS:%=rock-%)
 
-PEERS := build/node/installed build/go/peer build/fault.so build/neovim.so
+PEERS := build/node/installed build/kubectl build/go/peer build/fault.so build/neovim.so
 peers: build $(PEERS) | deps-peers   ## the specs with Go, Node, Python, nginx, Neovim, clang and LuaRocks
 	@spec/run $(VMS:%=peer-%)
 
@@ -89,6 +89,13 @@ build/node/installed: $(wildcard spec/support/node/package*.json) | deps-peers
 	@rm -rf build/node && mkdir -p build/node && cp spec/support/node/package*.json build/node
 	@cd build/node && npm ci --ignore-scripts --no-audit --no-fund >log 2>&1 || { cat log; exit 1; }
 	@touch $@
+
+# Debian's kubectl, which cannot be installed beside one from elsewhere.
+build/kubectl: | deps-peers
+	@echo "unpacking $@"
+	@rm -rf build/kubernetes-client && mkdir -p build/kubernetes-client && cd build/kubernetes-client && \
+	  apt-get download kubernetes-client >log 2>&1 && dpkg -x kubernetes-client_*.deb . || { cat log; exit 1; }
+	@cp build/kubernetes-client/usr/bin/kubectl $@
 
 # A program with etcd's client for Go, from Debian's sources of it. Compiled packages are kept in build/go/cache.
 build/go/peer: $(wildcard spec/support/go/*.go) | deps-peers
