@@ -107,7 +107,8 @@ describe("the annotations #slow", function()
   for path, classes in pairs {
     ["types/keywatch/json.lua"] = { json = "json" },
     ["types/keywatch/kubernetes.lua"] = { kubernetes = "kubernetes", ["kubernetes.Api"] = "kubernetes.api",
-      ["kubernetes.Handle"] = "kubernetes.handle", ["kubernetes.Watch"] = "kubernetes.watch" },
+      ["kubernetes.Handle"] = "kubernetes.handle", ["kubernetes.Watch"] = "kubernetes.watch",
+      ["kubernetes.Server"] = "kubernetes.server" },
     ["types/keywatch/http.lua"] = { http = "http", ["http.Client"] = "http.client",
       ["http.Exchange"] = "http.exchange" },
     ["types/keywatch/testing.lua"] = { testing = "testing", ["testing.World"] = "testing.world",

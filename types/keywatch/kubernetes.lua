@@ -13,6 +13,12 @@ local kubernetes = {}
 ---@nodiscard
 function kubernetes.api(opts) end
 
+---Opens an API, and serves it.
+---@param opts keywatch.kubernetes.Options|keywatch.kubernetes.ServeOptions
+---@return keywatch.kubernetes.Api? api
+---@return keywatch.kubernetes.Server|keywatch.Error server or the error
+function kubernetes.serve(opts) end
+
 ---@class keywatch.kubernetes.Options
 ---@field store keywatch.Store|keywatch.Client|keywatch.Namespace where the objects are: a store, a client, or a namespace of either
 ---@field resources (keywatch.kubernetes.Resource|table)[] declarations, decoded CustomResourceDefinitions, or kinds of kubernetes.builtin
@@ -69,6 +75,17 @@ function api:resource(name) end
 
 ---Begins to compact the store every five minutes, as the option `compact` does. It is called when the API is served.
 function api:start_compacting() end
+
+---Serves the API on listeners of its own.
+---@param opts? keywatch.kubernetes.ServeOptions
+---@return keywatch.kubernetes.Server? server
+---@return keywatch.Error? err
+function api:serve(opts) end
+
+---Serves the API on a server of keywatch, beside its other services.
+---@param server keywatch.Server
+---@param opts? keywatch.kubernetes.MountOptions
+function api:mount(server, opts) end
 
 ---Ends the API. Watches fail, and the store stays open.
 function api:close() end
@@ -218,5 +235,35 @@ function watch:error() end
 
 ---Ends the watch.
 function watch:close() end
+
+---@class keywatch.kubernetes.MountOptions
+---@field tokens? fun(token: string): any the user of a bearer token: a name, or { name, groups }
+---@field authorize? fun(attributes: table): boolean, string?
+---@field anonymous? boolean whether requests without credentials are allowed
+
+---@class keywatch.kubernetes.ServeOptions: keywatch.kubernetes.MountOptions
+---@field listen? string|string[] URLs; http://127.0.0.1:8001
+---@field tls? keywatch.ServeTLSOptions
+---@field cors? string[] origins of web pages that may use the API
+---@field host_whitelist? string[] host names under which the API may be used
+---@field log_level? string
+---@field on_log? fun(level: string, text: string)
+
+---A server of an API.
+---@class keywatch.kubernetes.Server
+local server = {}
+
+---Returns the URLs that the server listens on.
+---@return string[] urls
+---@nodiscard
+function server:addresses() end
+
+---Stops listening, ends all watches in order, waits until all connections have ended, and closes.
+---@param grace? number seconds, at most; 5
+---@return boolean ok
+function server:shutdown(grace) end
+
+---Closes every connection at once. Idempotent.
+function server:close() end
 
 return kubernetes
