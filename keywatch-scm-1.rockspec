@@ -399,6 +399,8 @@ build = {
         "csrc/rpc/client.c",
         "csrc/rpc/fetch.c",
         "csrc/rpc/feed.c",
+        "csrc/rpc/fixed_answer.c",
+        "csrc/rpc/hosts.c",
         "csrc/rpc/kv_service.c",
         "csrc/rpc/lease_service.c",
         "csrc/rpc/message_queue.c",

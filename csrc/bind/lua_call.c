@@ -10,6 +10,8 @@
 #include "bind/lua_value.h"
 #include "http/target.h"
 #include "rpc/call.h"
+#include "rpc/fixed_answer.h"
+#include "rpc/hosts.h"
 #include "rpc/request.h"
 
 static kw_lua_server *check_server(lua_State *L) {
@@ -42,6 +44,20 @@ static int l_mount(lua_State *L) {
   size_t max_request = lua_isnoneornil(L, 5) ? 0 : (size_t)kw_bind_check_int(L, 5, 0);
   const char *path = (const char *)kw_bind_check_bytes(L, 2).data; /* Lua's strings end with a 0 */
   if (!kw_call_mount(server, path, kind_of(L, 3), max_request))
+    return luaL_error(L, "not enough memory");
+  return 0;
+}
+
+static int l_add_host(lua_State *L) {
+  kw_server *server = check_open(L);
+  if (!kw_hosts_add(server, kw_bind_check_bytes(L, 2))) return luaL_error(L, "not enough memory");
+  return 0;
+}
+
+static int l_fix_answer(lua_State *L) {
+  kw_server *server = check_open(L);
+  kw_slice path = kw_bind_check_bytes(L, 2), type = kw_bind_check_bytes(L, 3);
+  if (!kw_fixed_answer_add(server, path, type, kw_bind_check_bytes(L, 4)))
     return luaL_error(L, "not enough memory");
   return 0;
 }
@@ -159,7 +175,8 @@ static int l_head(lua_State *L) {
   push_head(L, *holder);
   lua_pushstring(L, remote);
   push_name(L, *name);
-  return 8;
+  lua_pushboolean(L, info.is_misdirected);
+  return 9;
 }
 
 static int l_receive(lua_State *L) {
@@ -246,6 +263,7 @@ static const luaL_Reg methods[] = {{"mount", l_mount},         {"methods", l_met
                                    {"head", l_head},           {"receive", l_receive},
                                    {"request", l_request},     {"send", l_send},
                                    {"finish", l_finish},       {"answer", l_answer},
+                                   {"add_host", l_add_host},   {"fix_answer", l_fix_answer},
                                    {"proceed", l_proceed},     {NULL, NULL}};
 
 void kw_bind_add_calls(lua_State *L) {

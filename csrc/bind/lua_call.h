@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lua_call: the gRPC calls of a server that Lua answers or intercepts, as methods of the server.
+ * lua_call: the gRPC calls and HTTP requests of a server that Lua answers or intercepts, as methods of the server.
  *
  *   server:mount(path, is_stream, takes_one, max_request)
  *                                       Lua answers the calls of this gRPC method, which is unary unless is_stream.
@@ -19,6 +19,11 @@
  *                                       deadline, or nil; metadata: { name, value, ... };
  *                                       common_name: that of the client's verified certificate, or nil;
  *                                       nothing if the call is gone
+ *   server:head(id) -> method, scheme, host, path, query, fields, remote, common_name, is_misdirected
+ *                                       the head of an HTTP request; nothing for another call. fields: name, 0, value,
+ *                                       0, and so on; is_misdirected: the server does not serve the host
+ *   server:add_host(name)               a host name, in lower case, that requests may name, see rpc/hosts.h
+ *   server:fix_answer(path, type, body) the core answers GET and HEAD of the path, see rpc/fixed_answer.h
  *   server:receive(id) -> message       nothing: no message yet, or the call is gone; false: the client has sent
  *                                       its last message
  *   server:request(id) -> message, name, max_fields
@@ -31,7 +36,7 @@
  *   server:finish(id, status, text)     ends the call with a gRPC status
  *   server:proceed(id)                  an intercepted call, or its next message, continues to its method
  *
- * On a closed server, mount, methods, intercept and inspect raise; the other methods find no call.
+ * On a closed server, mount, methods, intercept, inspect, add_host and fix_answer raise; the others find no call.
  */
 #ifndef KW_BIND_LUA_CALL_H
 #define KW_BIND_LUA_CALL_H

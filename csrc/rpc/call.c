@@ -394,6 +394,7 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info) {
                          .remote = c->peer->driver.hooks.remote,
                          .common_name = c->peer->common_name,
                          .is_intercepted = c->is_intercepted,
+                         .is_misdirected = c->is_misdirected,
                          .is_unary = c->method->is_unary,
                          .deadline = stream != NULL && stream->has_deadline ? stream->deadline.when
                                                                             : INT64_MAX,

@@ -35,6 +35,7 @@ typedef struct kw_call_info {
   const char *remote;   /* address of the client, or "" */
   kw_blob *common_name; /* of the client's certificate; or NULL */
   bool is_intercepted;
+  bool is_misdirected; /* HTTP: the host that the request names is not served, see rpc/hosts.h */
   bool is_unary;
   int64_t deadline;  /* milliseconds of CLOCK_MONOTONIC; INT64_MAX: none */
   kw_blob *metadata; /* name, 0, value, 0, and so on */

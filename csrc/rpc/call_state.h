@@ -38,6 +38,7 @@ struct kw_call {
   bool is_inspected;    /* intercepted: Lua sees each message before the method does */
   bool is_due;          /* Lua has seen the message that waits, and the method was busy */
   bool input_has_ended; /* no more messages will arrive */
+  bool is_misdirected;  /* HTTP: as in kw_call_info */
   bool has_answered;    /* HTTP: the head of the answer was sent */
   bool wants_room;      /* Lua waits until it can send */
   bool lags;            /* HTTP: a broadcast has left it out, since the publish `lags_at` */

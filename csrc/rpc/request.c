@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "http/head.h"
 #include "rpc/call_state.h"
+#include "rpc/fixed_answer.h"
+#include "rpc/hosts.h"
 
 #define HTTP_UNAVAILABLE 503
 
@@ -79,13 +81,15 @@ static void on_request(kw_exchange *exchange, const kw_http_request *request, vo
   kw_server *server = peer->server;
   kw_account *account = kw_peer_account(peer);
   peer->last_progress = server->now;
-  kw_call *c = NULL;
-  if (kw_account_ask(account, 0))
-    c = kw_call_new(server, peer, account, metadata_of(peer, request));
+  bool is_served = kw_hosts_allow(peer, request->authority);
+  bool has_memory = kw_account_ask(account, 0);
+  if (has_memory && is_served && kw_fixed_answer_send(server, request, exchange)) return;
+  kw_call *c = has_memory ? kw_call_new(server, peer, account, metadata_of(peer, request)) : NULL;
   if (c == NULL) {
     refuse(server, exchange);
     return;
   }
+  c->is_misdirected = !is_served;
   c->carrier = &exchange_carrier;
   c->method = &of_http;
   c->exchange = exchange;

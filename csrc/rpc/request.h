@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * request: an HTTP request that Lua answers. A request is a call without a method (rpc/call.h): its path in
- * kw_call_info is empty, and its metadata begins with the fields :method, :scheme, :authority and :path.
+ * request: HTTP requests. If a request has no fixed answer (rpc/fixed_answer.h), Lua answers it: then it is a call
+ * without a method (rpc/call.h), its path in kw_call_info is empty, and its metadata begins with the fields :method,
+ * :scheme, :authority and :path.
  *
  *   news    open -> input*, each a part of the body or its end -> end
  *   Lua     kw_request_answer -> kw_call_send* -> kw_call_finish

@@ -5,6 +5,8 @@
 #include "base/process.h"
 #include "codec/wire.h"
 #include "rpc/call.h"
+#include "rpc/fixed_answer.h"
+#include "rpc/hosts.h"
 #include "rpc/method.h"
 #include "rpc/notes.h"
 #include "rpc/peer.h"
@@ -83,6 +85,8 @@ void kw_server_free(kw_server *server) {
   kw_map_drop(&server->methods);
   kw_map_drop(&server->calls);
   kw_arena_drop(&server->arena);
+  kw_hosts_free(server);
+  kw_fixed_answer_free(server);
   kw_notes_free(server);
   kw_free(server);
 }

@@ -15,6 +15,8 @@
 #include "rpc/server.h"
 
 typedef struct kw_method kw_method;
+typedef struct kw_host kw_host;
+typedef struct kw_fixed_answer kw_fixed_answer;
 
 /* A method, and its functions for the events of a call, see kw_session_hooks. A NULL function means that nothing is
  * done. on_request must be set. */
@@ -79,8 +81,10 @@ struct kw_server {
   size_t cap_own;
   kw_server_counters counters;
 
-  int64_t dated_at;        /* seconds since 1970 that `date` shows; 0: none yet */
-  char date[KW_DATE_TEXT]; /* of HTTP answers */
+  kw_host *hosts;                 /* that HTTP requests may name, see rpc/hosts.h */
+  kw_fixed_answer *fixed_answers; /* to HTTP requests */
+  int64_t dated_at;               /* seconds since 1970 that `date` shows; 0: none yet */
+  char date[KW_DATE_TEXT];        /* of HTTP answers */
 
   kw_link peers;
   size_t n_peers;

@@ -370,10 +370,12 @@ local function declare(protocol)
     server:handle("GET", "/slow", function() keywatch.sleep(0.15) return "" end)
     server:handle("GET", "/stream", function(request) keywatch.sleep(0.15) request:write "x" end)
     local long = "/%22" .. ("x"):rep(200)
+    ask("GET", "/version", nil, nil, "evil.example")
     for _, path in ipairs { "/health", "/slow", "/stream", "/no?secret", long, "/health" } do ask("GET", path) end
     local function found(pattern) return table.concat(lines, "\n"):find(pattern) ~= nil end
     assert.is_true(found 'debug request "GET" "/slow" from 127%.0%.0%.1:%d+ took %d+ ms')
     assert.is_true(found 'debug request "GET" "/no" from 127%.0%.0%.1:%d+ refused[^\n]*: 404')
+    assert.is_true(found 'debug request "GET" "/version" from 127%.0%.0%.1:%d+ refused: 421')
     assert.is_true(found('debug request "GET" "/%%22' .. ("x"):rep(156) .. '" from'))
     for _, text in ipairs { "stream", "secret" } do assert.is_false(found(text), text) end
   end)
@@ -391,7 +393,56 @@ local function declare(protocol)
       local answer = ask("GET", "/version")
       assert.equal('{"etcdserver":"3.5.21","etcdcluster":"3.5.0"}', answer.body)
       assert.matches("\r\ncontent%-type: application/json\r\n", answer.head)
+      assert.equal(answer.body, ask("GET", "/version?query").body)
+      assert.equal(answer.body, ask("GET", "/%76ersion").body)
       assert.equal(405, ask("POST", "/version").status)
+      answer = ask("OPTIONS", "/version")
+      assert.equal(204, answer.status)
+      assert.matches("\r\nallow: GET, HEAD, OPTIONS\r\n", answer.head)
+    end)
+
+    it("/version, which the core answers without a turn of the loop", function()
+      local now = keywatch.now()
+      local peer = server.object:accept(now)
+      peer:feed("GET /version HTTP/1.1\r\nhost: localhost\r\ncontent-length: 4\r\n\r\nbody"
+        .. "HEAD /version HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n", now)
+      local first, body, second = peer:pending():match("^(.-\r\n\r\n)(%b{})(.*)$")
+      assert.equal('{"etcdserver":"3.5.21","etcdcluster":"3.5.0"}', body)
+      assert.matches("^HTTP/1.1 200 OK\r\ncontent%-type: application/json\r\ndate: [^\r]+ GMT\r\n", first)
+      assert.matches("\r\ncontent%-length: 45\r\n", first)
+      assert.equal(first:gsub("\r\n\r\n$", "\r\nconnection: close%0"), second)
+      peer:close()
+    end)
+
+    it("/version, which no handler of the program replaces", function()
+      for _, method in ipairs { "GET", "HEAD" } do
+        assert.error_matches(function() server:handle(method, "/version", print) end, "has a handler already")
+      end
+      server:handle("GET", "/{any}", function() return "any" end)
+      assert.not_equal("any", ask("GET", "/version").body)
+    end)
+
+    it("/version, which middleware sees", function()
+      local seen, is_refused = {}, false
+      local one = protocol == "HTTP/1.1" and connect()
+      local function get()
+        if not one then return ask("GET", "/version") end
+        one:say("GET /version HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        return assert(one:wait())
+      end
+      assert.equal(200, get().status)
+      server:use {
+        before = function(call)
+          seen[#seen + 1] = call.method .. " " .. call.path
+          return not is_refused
+        end,
+        after = function(call, status) seen[#seen + 1] = call.path .. " " .. status end,
+      }
+      assert.equal(200, get().status)
+      is_refused = true
+      assert.equal(403, get().status)
+      process.turn_until(function() return #seen == 4 end)
+      assert.same({ "GET /version", "/version 0", "GET /version", "/version 0" }, seen)
     end)
 
     it("/metrics, for Prometheus", function()
@@ -559,20 +610,40 @@ local function declare(protocol)
       assert.is_nil(answer.head:find("access%-control"))
     end)
 
+    it("the endpoint /version has the same headers for pages as other answers", function()
+      local function head_for(page) return ask("GET", "/version", ("Origin: %s\r\n"):format(page)).head end
+      serve_again()
+      assert.is_nil(head_for("http://any.example"):find("access%-control"))
+      assert.is_nil(head_for("http://any.example"):find("vary"))
+      server:close()
+      serve_again { cors = "http://good.example" }
+      assert.matches("\r\naccess%-control%-allow%-origin: http://good.example\r\n", head_for("http://good.example"))
+      assert.is_nil(head_for("http://evil.example"):find("access%-control"))
+      for _, page in ipairs { "http://good.example", "http://evil.example" } do
+        assert.matches("\r\nvary: Origin\r\n", head_for(page))
+      end
+      assert.matches("\r\nvary: Origin\r\n", ask("GET", "/version").head)
+    end)
+
     it("all pages may do both with *", function()
       serve_again { cors = "*" }
       assert.equal(200, post("Origin: http://any.example\r\n").status)
     end)
 
     it("a request over the loopback interface names a loopback host, or a listed one", function()
-      local function status_for(host) return ask("GET", "/read", nil, nil, host).status end
+      local function status_for(host)
+        local status = ask("GET", "/read", nil, nil, host).status
+        assert.equal(status, ask("GET", "/version", nil, nil, host).status)
+        return status
+      end
       serve_again()
-      for _, host in ipairs { "localhost", "LOCALHOST:80", "a.localhost", "127.0.0.1:1", "127.1.2.3", "[::1]:5",
+      for _, host in ipairs { "localhost", "LOCALHOST:80", "a.Localhost", "127.0.0.1:1", "127.1.2.3", "[::1]:5",
         "[::1]" } do
         assert.equal(200, status_for(host), host)
       end
       for _, host in ipairs { "evil.example", "evil.example:80", "127.0.0.1.evil.example", "notlocalhost", "10.0.0.1",
-        "localhost.evil", "[::2]" } do
+        "localhost.evil", "[::2]", "127.1", "127.0.0.", "127.0..1", "127.0.0.1.1", "1270.0.0.1", "127.0.0.x",
+        "a.localhost." } do
         assert.equal(421, status_for(host), host)
       end
       server:close()
@@ -580,6 +651,36 @@ local function declare(protocol)
       assert.equal(200, status_for "mine.example:99")
       assert.equal(200, status_for "localhost")
       assert.equal(421, status_for "evil.example")
+      server:close()
+      serve_again { host_whitelist = { "x", "*", "y" } }
+      assert.equal(200, status_for "evil.example")
+    end)
+
+    it("a request from elsewhere names any host, or one of the list", function()
+      local function status_for(remote, host)
+        local peer = server.object:accept(keywatch.now(), nil, remote)
+        peer:feed(("GET /version HTTP/1.0\r\n%s\r\n"):format(host and "host: " .. host .. "\r\n" or ""), keywatch.now())
+        keywatch.step() -- a refusal is the answer of a task
+        local text = peer:pending()
+        peer:close()
+        return tonumber(text:match("^HTTP/1.1 (%d+)"))
+      end
+      serve_again()
+      for _, remote in ipairs { "10.0.0.9:1", "[fe80::1]:1", "1127.0.0.1:1", "" } do
+        assert.equal(200, status_for(remote, "any.example"), remote)
+      end
+      for _, remote in ipairs { "127.0.0.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1" } do
+        assert.equal(421, status_for(remote, "any.example"), remote)
+        assert.equal(200, status_for(remote), remote)
+      end
+      server:close()
+      serve_again { host_whitelist = "mine.example" }
+      for remote, other in pairs { ["10.0.0.9:1"] = 421, ["127.0.0.1:1"] = 200 } do
+        assert.equal(other, status_for(remote, "localhost"), remote)
+        assert.equal(421, status_for(remote, "any.example"), remote)
+        assert.equal(200, status_for(remote, "mine.example:1"), remote)
+        assert.equal(200, status_for(remote), remote)
+      end
     end)
   end)
 end

@@ -298,6 +298,25 @@ describe("where memory runs out #slow,", function()
     assert.is_true(serves(other))
   end)
 
+  starved("hosts and fixed answers are added, or an error is raised", function(during, one, _, other)
+    during(function()
+      one.server:add_host "host"
+      one.server:fix_answer("/fixed", "a/b", "body")
+    end)
+    assert.is_true(serves(other))
+  end)
+
+  starved("a fixed answer is sent, or its connection ends", function(during, one, _, other)
+    local body, peer = ("x"):rep(5000), one.server:accept(one.now)
+    one.server:fix_answer("/fixed", "a/b", body)
+    during(function() peer:feed("GET /fixed HTTP/1.1\r\nhost: host\r\n\r\n", one.now) end)
+    local got = peer:pending()
+    if not got:find("^HTTP/1.1 503 ") and got:sub(-#body) ~= body then assert.is_true(select(2, peer:state())) end
+    assert.is_nil((one.server:next_news()))
+    peer:close()
+    assert.is_true(serves(other))
+  end)
+
   starved("a call that Lua intercepts proceeds, or fails and has not happened", function(during, one, hand, other)
     local before = one.store:status().revision
     one.server:intercept()

@@ -236,6 +236,8 @@ case("core.restore", function() return "/no/such/file", "/dev/null/directory" en
 -- Servers.
 case("core.serve", function(w) return w.store, { max_queued = 5000 } end)
 case("server:mount", of("server", "/another", true))
+case("server:add_host", of("server", LONG))
+case("server:fix_answer", of("server", "/fixed", "a/b", LONG))
 case("server:counters", of "server")
 case("server:step", of("server", NOW))
 case("server:drain", of("server", 1, NOW))

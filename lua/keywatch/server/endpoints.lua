@@ -40,8 +40,14 @@ local function health(server, always)
   end
 end
 
-local function version()
-  return 200, ('{"etcdserver":"%s","etcdcluster":"%s"}'):format(versions.server, versions.storage), JSON
+--- Adds the endpoint /version. Without the option `cors`, with which answers to pages differ, the core answers GET and
+-- HEAD alone, until there is middleware.
+local function mount_version(server)
+  local text = ('{"etcdserver":"%s","etcdcluster":"%s"}'):format(versions.server, versions.storage)
+  local function version() return 200, text, JSON end
+  for _, method in ipairs { "GET", "HEAD" } do routes.add(server.routes, method, "/version", version, true) end
+  if server.origins.has_origins then return end
+  server.object:fix_answer("/version", JSON["content-type"], text)
 end
 
 --- Returns the handlers of the endpoints that the listeners of `listen_metrics` have, too, by path.
@@ -59,7 +65,7 @@ local function mount(server)
   for path, handler in pairs(monitoring(server)) do
     routes.add(server.routes, "GET", path, handler, path ~= "/metrics") -- a text of which takes a millisecond
   end
-  routes.add(server.routes, "GET", "/version", version, true)
+  mount_version(server)
   routes.add(server.routes, "GET", "/debug/vars", function() return 200, variables.text(server), JSON end)
 end
 

@@ -10,6 +10,7 @@ local driver = require "keywatch.task.driver"
 local grpc_status = require "keywatch.support.grpc_status"
 local listening = require "keywatch.server.listening"
 local notes = require "keywatch.server.notes"
+local origin = require "keywatch.server.origin"
 local routes = require "keywatch.server.routes"
 local trouble = require "keywatch.server.trouble"
 
@@ -57,6 +58,7 @@ end
 local function open(addresses, context, handlers, origins, logger)
   local object, err = core.serve(nil, {})
   if not object then return nil, err end
+  origin.limit_hosts(origins, object)
   local listeners
   listeners, err = listening.open_all(object, addresses, context)
   if not listeners then

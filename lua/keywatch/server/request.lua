@@ -66,7 +66,7 @@ end
 
 --- Returns the request for an id of the core; nil if the id is that of a gRPC call, or the request has ended already.
 local function open(server, id)
-  local method, scheme, host, path, query_text, head, peer, common_name = server.object:head(id)
+  local method, scheme, host, path, query_text, head, peer, common_name, is_misdirected = server.object:head(id)
   if not method then return nil end
   return setmetatable({
     server = server,
@@ -79,6 +79,7 @@ local function open(server, id)
     head = head,
     peer = peer,
     common_name = common_name,
+    is_misdirected = is_misdirected, -- the host is not one of the server's
     task = nil, -- this and the following ones: as those of a call
     arrived = nil,
     has_room = nil,

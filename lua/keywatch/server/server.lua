@@ -156,7 +156,7 @@ local function new(opts, ids, object, parts)
     listeners = parts.listeners,
     certificates = parts.certificates, -- for the listeners with TLS; nil if there are none
     routes = routes.new(), -- the handlers of HTTP requests
-    origins = origin.new(opts.cors, opts.host_whitelist),
+    origins = parts.origins,
     methods = {},    -- the methods that Lua answers, by path
     middleware = {}, -- { before, message, after }, in the order of use
     is_inspecting = false, -- one of the middleware has `message`
@@ -207,14 +207,15 @@ local function start(server, opts)
   if server.certificates then server.certificates:start() end
 end
 
---- Opens a server with the parts { log =, certificates = }, and adds its listeners to the parts. Returns the server; or
--- nil and an error.
+--- Opens a server with the parts { log =, certificates =, origins = }, and adds its listeners to the parts. Returns the
+-- server; or nil and an error.
 local function open(opts, addresses, parts)
   local ids, err = identity.of(opts.store, opts.peer_urls, opts.cluster_token)
   if not ids then return nil, err end
   local object
   object, err = open_object(opts, ids)
   if not object then return nil, err end
+  origin.limit_hosts(parts.origins, object)
   parts.listeners, err = listening.open_all(object, addresses, parts.certificates and parts.certificates.context)
   if not parts.listeners then
     object:close()
@@ -234,7 +235,7 @@ local function serve(opts)
   opts, addresses, monitoring, all = options.read(opts)
   driver.get().check_serve(opts.thread)
   if opts.thread then return require("keywatch.server.thread").start(opts) end
-  local parts = { log = log.new(opts.log_level, opts.on_log) }
+  local parts = { log = log.new(opts.log_level, opts.on_log), origins = origin.new(opts.cors, opts.host_whitelist) }
   if opts.tls then
     local made, why = certificates.open(opts.tls, all, opts.advertise, parts.log)
     if not made then return nil, why end
