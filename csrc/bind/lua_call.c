@@ -6,6 +6,7 @@
 #include "bind/lua_error.h"
 #include "bind/lua_fields.h"
 #include "bind/lua_peer.h"
+#include "bind/lua_scratch.h"
 #include "bind/lua_server.h"
 #include "bind/lua_value.h"
 #include "http/target.h"
@@ -13,6 +14,8 @@
 #include "rpc/fixed_answer.h"
 #include "rpc/hosts.h"
 #include "rpc/request.h"
+
+enum { UP_SCRATCH = 1 }; /* the upvalues */
 
 static kw_lua_server *check_server(lua_State *L) {
   return luaL_checkudata(L, 1, KW_SERVER_NAME);
@@ -137,46 +140,71 @@ static int l_info(lua_State *L) {
   return 7;
 }
 
-/* Pushes the text up to the next byte 0. */
-static void push_part(lua_State *L, const char **at) {
-  size_t len = strlen(*at);
-  lua_pushlstring(L, *at, len);
-  *at += len + 1;
+/* What l_head pushes. Finalizers may run during the pushes and end the call, so it is copied. */
+typedef struct head {
+  kw_slice metadata;
+  kw_slice remote;
+  kw_slice common_name; /* without data: there is none */
+  bool is_misdirected;
+} head;
+
+/* Replaces bytes by a copy. Returns false if memory is short. */
+static bool keep(kw_arena *scratch, kw_slice *bytes) {
+  if (bytes->data == NULL) return true;
+  uint8_t *to = kw_arena_alloc(scratch, bytes->len);
+  if (to == NULL) return false;
+  memcpy(to, bytes->data, bytes->len);
+  bytes->data = to;
+  return true;
 }
 
-/* Pushes the method, the scheme, the host, the path, the query, and then all fields as one string: name, 0, value, 0.
- * The metadata begins with four fields, see rpc/request.h. */
-static void push_head(lua_State *L, const kw_blob *metadata) {
-  const char *at = (const char *)metadata->bytes, *end = at + metadata->len;
+static bool keep_head(kw_arena *scratch, const kw_call_info *info, head *to) {
+  *to = (head){.metadata = kw_blob_slice(info->metadata),
+               .remote = kw_slice_text(info->remote),
+               .is_misdirected = info->is_misdirected};
+  if (info->common_name != NULL) to->common_name = kw_blob_slice(info->common_name);
+  return keep(scratch, &to->metadata) && keep(scratch, &to->remote) &&
+         keep(scratch, &to->common_name);
+}
+
+/* Returns the value of field `n` of metadata. The first four are those of rpc/request.h. */
+static kw_slice value_of(kw_slice metadata, int n) {
+  const char *at = (const char *)metadata.data;
+  for (int i = 0; i < 2 * n + 1; i++) at += strlen(at) + 1;
+  return kw_slice_text(at);
+}
+
+static int push_head(lua_State *L, const head *from) {
   kw_slice path, query;
-  for (int i = 0; i < 3; i++) {
-    at += strlen(at) + 1;
-    push_part(L, &at);
-  }
-  at += strlen(at) + 1;
-  kw_path_split(kw_slice_text(at), &path, &query);
-  at += strlen(at) + 1;
-  lua_pushlstring(L, (const char *)path.data, path.len);
-  lua_pushlstring(L, query.len == 0 ? "" : (const char *)query.data, query.len);
-  lua_pushlstring(L, at, (size_t)(end - at));
+  kw_path_split(value_of(from->metadata, 3), &path, &query);
+  kw_bind_push_slice(L, value_of(from->metadata, 0));
+  kw_bind_push_slice(L, path);
+  kw_bind_push_slice(L, from->metadata);
+  kw_bind_push_slice(L, from->remote);
+  lua_pushboolean(L, from->is_misdirected);
+  if (from->common_name.data == NULL) return 5;
+  kw_bind_push_slice(L, from->common_name);
+  return 6;
 }
 
-/* The head of an HTTP request; nothing for another call. Finalizers: as in l_info. */
-static int l_head(lua_State *L) {
-  uint64_t id = check_id(L);
-  kw_blob **holder = kw_bind_new_holder(L), **name = kw_bind_new_holder(L);
+static int take_head(lua_State *L, kw_arena *scratch, uint64_t id) {
   kw_server *server = server_of(L);
   kw_call_info info;
+  head found;
   if (server == NULL || !kw_call_get_info(server, id, &info) || info.path[0] != 0) return 0;
-  char remote[KW_REMOTE_TEXT];
-  snprintf(remote, sizeof remote, "%s", info.remote);
-  *holder = kw_blob_retain(info.metadata);
-  *name = info.common_name == NULL ? NULL : kw_blob_retain(info.common_name);
-  push_head(L, *holder);
-  lua_pushstring(L, remote);
-  push_name(L, *name);
-  lua_pushboolean(L, info.is_misdirected);
-  return 9;
+  if (keep_head(scratch, &info, &found)) return push_head(L, &found);
+  kw_call_finish(server, id, KW_GRPC_INTERNAL, (kw_slice){0});
+  return 0;
+}
+
+/* The head of an HTTP request; nothing for another call, or if memory is short: then the request ends. */
+static int l_head(lua_State *L) {
+  lua_settop(L, 2);
+  uint64_t id = check_id(L);
+  kw_arena *scratch = kw_bind_take_scratch(L, UP_SCRATCH);
+  int n = take_head(L, scratch, id);
+  kw_bind_return_scratch(L, UP_SCRATCH, 3);
+  return n;
 }
 
 static int l_receive(lua_State *L) {
@@ -241,11 +269,19 @@ static int l_finish(lua_State *L) {
 static int l_answer(lua_State *L) {
   kw_http_field fields[KW_HEAD_FIELDS];
   uint64_t id = check_id(L);
-  kw_http_answer answer = {.status = (int)luaL_checkinteger(L, 3), .fields = fields};
+  kw_http_answer answer = {.status = (int)luaL_checkinteger(L, 3), .fields = fields, .length = -1};
   answer.n_fields = kw_bind_check_fields(L, 4, fields);
-  answer.length = lua_isnoneornil(L, 5) ? -1 : kw_bind_check_int(L, 5, 0);
+  bool is_whole = lua_type(L, 5) == LUA_TSTRING;
+  kw_slice body = is_whole ? kw_bind_bytes(L, 5) : (kw_slice){0};
+  if (is_whole) {
+    answer.length = (int64_t)body.len;
+  } else if (!lua_isnoneornil(L, 5)) {
+    answer.length = kw_bind_check_int(L, 5, 0);
+  }
   kw_server *server = server_of(L);
-  lua_pushboolean(L, server == NULL || kw_request_answer(server, id, &answer));
+  bool is_sent = server == NULL || (is_whole ? kw_request_answer_all(server, id, &answer, body)
+                                             : kw_request_answer(server, id, &answer));
+  lua_pushboolean(L, is_sent);
   return 1;
 }
 
@@ -267,5 +303,7 @@ static const luaL_Reg methods[] = {{"mount", l_mount},         {"methods", l_met
                                    {"proceed", l_proceed},     {NULL, NULL}};
 
 void kw_bind_add_calls(lua_State *L) {
-  luaL_setfuncs(L, methods, 0);
+  kw_bind_add_scratch(L);
+  lua_pushnil(L);
+  luaL_setfuncs(L, methods, UP_SCRATCH);
 }

@@ -19,9 +19,14 @@
  *                                       deadline, or nil; metadata: { name, value, ... };
  *                                       common_name: that of the client's verified certificate, or nil;
  *                                       nothing if the call is gone
- *   server:head(id) -> method, scheme, host, path, query, fields, remote, common_name, is_misdirected
- *                                       the head of an HTTP request; nothing for another call. fields: name, 0, value,
- *                                       0, and so on; is_misdirected: the server does not serve the host
+ *   server:head(id) -> method, path, fields, remote, is_misdirected, common_name
+ *                                       the head of an HTTP request; nothing for another call. path: without the query;
+ *                                       fields: name, 0, value, 0, and so on, beginning with :method, :scheme,
+ *                                       :authority and :path; is_misdirected: the server does not serve the host
+ *   server:answer(id, status, fields, body) -> is_valid
+ *                                       the head of the answer to an HTTP request, and if body is a string, the whole
+ *                                       answer, which finishes the request; or body: the length, or nil.
+ *                                       fields: { name, value, ... }
  *   server:add_host(name)               a host name, in lower case, that requests may name, see rpc/hosts.h
  *   server:fix_answer(path, type, body) the core answers GET and HEAD of the path, see rpc/fixed_answer.h
  *   server:receive(id) -> message       nothing: no message yet, or the call is gone; false: the client has sent
@@ -33,7 +38,8 @@
  *                                       has_room: another message may follow at once; if false, next_news returns
  *                                       the call when it has room or has ended. Without memory the call is
  *                                       reset, and send raises
- *   server:finish(id, status, text)     ends the call with a gRPC status
+ *   server:finish(id, status, text)     ends the call with a gRPC status; unless calls are intercepted, next_news does
+ *                                       not return the end of an HTTP request that was finished
  *   server:proceed(id)                  an intercepted call, or its next message, continues to its method
  *
  * On a closed server, mount, methods, intercept, inspect, add_host and fix_answer raise; the others find no call.

@@ -37,7 +37,7 @@ static void detach_from_stream(kw_call *c, const kw_stream *stream) {
   kw_call_detach(c, stream->has_status ? stream->status : KW_GRPC_CANCELLED);
 }
 
-static void call_free(kw_server *server, kw_call *c) {
+void kw_call_free(kw_server *server, kw_call *c) {
   kw_link_remove(&c->link);
   kw_map_remove(&server->calls, c->id);
   kw_map_shrink(&server->calls, 0);
@@ -56,7 +56,7 @@ uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status) {
   *status = c->status;
   c->news = 0;
   kw_link_remove(&c->link);
-  if (*news & KW_CALL_NEWS_END) call_free(server, c);
+  if (*news & KW_CALL_NEWS_END) kw_call_free(server, c);
   return id;
 }
 
@@ -224,7 +224,7 @@ static void on_close(kw_server *server, kw_stream *stream) {
   if (is_known) {
     kw_call_announce(server, c, KW_CALL_NEWS_END);
   } else {
-    call_free(server, c);
+    kw_call_free(server, c);
   }
 }
 

@@ -98,7 +98,8 @@ kw_received kw_call_request(kw_server *server, uint64_t id, kw_blob **message, c
 bool kw_call_send(kw_server *server, uint64_t id, kw_slice message, bool *has_room);
 
 /* Ends a call with a status, which follows all sent messages. Does nothing for an intercepted call that has proceeded,
- * unless a message waits for kw_call_proceed. */
+ * unless a message waits for kw_call_proceed. Unless calls are intercepted, an HTTP request then has no news of its
+ * end, and its id is no longer valid. */
 void kw_call_finish(kw_server *server, uint64_t id, int status, kw_slice text);
 
 /* Lets an intercepted call proceed to its method, with the message that waits. If the call has proceeded, only lets the

@@ -40,6 +40,7 @@ struct kw_call {
   bool input_has_ended; /* no more messages will arrive */
   bool is_misdirected;  /* HTTP: as in kw_call_info */
   bool has_answered;    /* HTTP: the head of the answer was sent */
+  bool ends_silently;   /* HTTP: Lua has finished it, and gets no news of its end */
   bool wants_room;      /* Lua waits until it can send */
   bool lags;            /* HTTP: a broadcast has left it out, since the publish `lags_at` */
   int64_t lags_at;
@@ -56,5 +57,8 @@ void kw_call_announce(kw_server *server, kw_call *call, unsigned news);
 
 /* Ends a call: detaches it from its connection, which may close next, and drops its messages. */
 void kw_call_detach(kw_call *call, int status);
+
+/* Frees a call that was detached. */
+void kw_call_free(kw_server *server, kw_call *call);
 
 #endif

@@ -34,7 +34,8 @@ static bool send_body(kw_server *server, kw_call *c, kw_slice bytes, bool *has_r
 }
 
 static void finish(kw_server *server, kw_call *c, int status, kw_slice text) {
-  (void)server, (void)text;
+  (void)text;
+  c->ends_silently = !server->is_intercepting;
   if (status != KW_GRPC_OK || !kw_exchange_end(c->exchange, NULL, 0))
     kw_exchange_abort(c->exchange);
   touch(c);
@@ -48,6 +49,15 @@ bool kw_request_answer(kw_server *server, uint64_t id, const kw_http_answer *ans
   if (!kw_exchange_answer(c->exchange, answer)) return false;
   c->has_answered = true;
   touch(c);
+  return true;
+}
+
+bool kw_request_answer_all(kw_server *server, uint64_t id, const kw_http_answer *answer,
+                           kw_slice body) {
+  bool has_room;
+  if (!kw_request_answer(server, id, answer)) return false;
+  kw_call_send(server, id, body, &has_room);
+  kw_call_finish(server, id, KW_GRPC_OK, (kw_slice){0});
   return true;
 }
 
@@ -122,7 +132,7 @@ static void on_end(kw_exchange *exchange, const kw_http_field *trailers, size_t 
 
 static void on_room(kw_exchange *exchange, void *ctx) {
   kw_call *c = exchange->owner;
-  if (c == NULL || !c->wants_room) return;
+  if (c == NULL || !c->wants_room || c->ends_silently) return;
   c->wants_room = false;
   kw_call_announce(((kw_peer *)ctx)->server, c, KW_CALL_NEWS_ROOM);
 }
@@ -136,11 +146,16 @@ static void on_gone(kw_exchange *exchange, void *ctx) {
 }
 
 static void on_close(kw_exchange *exchange, const char *why, void *ctx) {
+  kw_server *server = ((kw_peer *)ctx)->server;
   kw_call *c = exchange->owner;
   if (c == NULL) return;
   exchange->owner = NULL;
   kw_call_detach(c, why == NULL ? KW_GRPC_OK : KW_GRPC_CANCELLED);
-  kw_call_announce(((kw_peer *)ctx)->server, c, KW_CALL_NEWS_END);
+  if (c->ends_silently) {
+    kw_call_free(server, c);
+  } else {
+    kw_call_announce(server, c, KW_CALL_NEWS_END);
+  }
 }
 
 static bool is_turn_over(void *ctx) {

@@ -6,6 +6,7 @@
  *
  *   news    open -> input*, each a part of the body or its end -> end
  *   Lua     kw_request_answer -> kw_call_send* -> kw_call_finish
+ *           kw_request_answer_all
  *
  * kw_call_finish with status 0 ends the answer. With another status it closes the connection, so that the client
  * notices that the answer is not complete. If memory is short, the request ends with its connection.
@@ -22,5 +23,9 @@ extern const kw_exchange_hooks kw_request_hooks;
 /* Sends the head of the answer to a request. Returns false if the status or a field is not valid, if an answer was sent
  * before, or if memory is short. For a request that has ended, sends nothing and returns true. */
 bool kw_request_answer(kw_server *server, uint64_t id, const kw_http_answer *answer);
+
+/* Does the same, and then sends the body and finishes the request. answer->length is that of the body. */
+bool kw_request_answer_all(kw_server *server, uint64_t id, const kw_http_answer *answer,
+                           kw_slice body);
 
 #endif

@@ -317,6 +317,32 @@ describe("where memory runs out #slow,", function()
     assert.is_true(serves(other))
   end)
 
+  local function take_head(server, peer, now)
+    peer:feed("GET / HTTP/1.1\r\nhost: host\r\n\r\n", now)
+    local id = server:next_news()
+    return id and server:head(id) and id
+  end
+
+  setup(function() -- a call of `head` keeps memory for the next ones
+    local one = pair.host()
+    take_head(one.server, one.server:accept(one.now), one.now)
+    one:close()
+  end)
+
+  starved("an HTTP request that Lua answers has a whole answer, or its connection ends", function(during, one, _, other)
+    local body, peer, got = ("x"):rep(5000), one.server:accept(one.now), ""
+    during(function()
+      local id = take_head(one.server, peer, one.now)
+      if id then one.server:answer(id, 200, { "content-type", "a/b" }, body) end
+      got = peer:pending()
+    end)
+    got = got .. peer:pending()
+    if not got:find("^HTTP/1.1 503 ") and got:sub(-#body) ~= body then assert.is_true(select(2, peer:state())) end
+    peer:close()
+    for _ in one.server.next_news, one.server do end -- luacheck: ignore 542
+    assert.is_true(serves(other))
+  end)
+
   starved("a call that Lua intercepts proceeds, or fails and has not happened", function(during, one, hand, other)
     local before = one.store:status().revision
     one.server:intercept()

@@ -243,13 +243,17 @@ case("server:step", of("server", NOW))
 case("server:drain", of("server", 1, NOW))
 case("server:accept", of("server", NOW), of("server", NOW, 1, "127.0.0.1:1"))
 case("server:info", function(w) return w.server, w.call.server, NOW, w.client end)
-case("server:head", function(w) return w.server, w.call.server end, function(w)
+
+--- Returns the id of a request over HTTP.
+local function open_request(w)
   w.web = w.server:accept(NOW)
   w.web:feed(("GET /a?b HTTP/1.1\r\nHost: h\r\nLong: %s\r\n\r\n"):format(LONG), NOW)
   local id
   repeat id = assert(w.server:next_news()) until w.server:head(id)
-  return w.server, id
-end)
+  return id
+end
+
+case("server:head", function(w) return w.server, w.call.server end, function(w) return w.server, open_request(w) end)
 case("server:receive", function(w) return w.server, w.call.server, w.client end)
 case("server:request", function(w)
   local put = w.client:call("/etcdserverpb.KV/Put", {})
@@ -260,7 +264,9 @@ case("server:request", function(w)
 end)
 case("server:inspect", function(w) return w.server end)
 case("server:send", function(w) return w.server, w.call.server, LONG end)
-case("server:answer", function(w) return w.server, w.call.server, 200, { "a", LONG }, 5 end)
+case("server:answer", function(w) return w.server, w.call.server, 200, { "a", LONG }, 5 end, function(w)
+  return w.server, open_request(w), 200, { "a", LONG }, LONG
+end)
 case("server:finish", function(w) return w.server, w.call.server, 5, LONG end)
 case("core.broadcast", function() end)
 case("server:join", function(w) return w.server, w.call.server, core.broadcast() end)

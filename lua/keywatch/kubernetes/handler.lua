@@ -204,7 +204,7 @@ local function serve(self, request)
   if results[1] then return results[2], results[3], results[4] end
   local trouble = results[2]
   if driver.is_cancellation(trouble.err) then error(trouble.err, 0) end
-  if request.has_answered then error(trouble.traceback, 0) end
+  if request.status then error(trouble.traceback, 0) end
   if type(trouble.err) == "table" and trouble.err.http_status then return failure(trouble.err) end
   self.server.failures:line("%s %s has failed: %s", request.method, request.path, trouble.traceback)
   return failure(status_error.internal())

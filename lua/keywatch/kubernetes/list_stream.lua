@@ -38,7 +38,7 @@ end
 --- Sends a part of a list, and waits while the client does not read. Raises if that takes too long: the answer is cut
 -- off.
 local function write(request, text)
-  if not request.has_answered then request:answer(200, HEADERS) end
+  if not request.status then request:answer(200, HEADERS) end
   if not request:write(text, STALL) then error("the client does not read the list", 0) end
   driver.get().sleep(0) -- other tasks have their turn
 end
@@ -57,11 +57,11 @@ local function send(request, form, list)
     text, err = next_text()
     if text then parts[#parts + 1] = "," end
   end
-  if err and not request.has_answered then return nil, err end
+  if err and not request.status then return nil, err end
   if err then error(err, 0) end
   parts[#parts + 1] = form.finish
   text = table.concat(parts)
-  if not request.has_answered then request:answer(200, HEADERS, #text) end
+  if not request.status then request:answer(200, HEADERS, #text) end
   request:write(text, STALL)
   return true
 end

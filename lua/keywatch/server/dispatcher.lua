@@ -23,8 +23,8 @@ local function begin(self, server, id)
   local http = request.open(server, id)
   local opened = http or call.open(server, id)
   if not opened then return end
-  server.calls[id] = opened
   if http and request.is_quick(http) then return request.serve(http) end
+  server.calls[id] = opened
   opened.task = driver.get().spawn(http and request.serve or call.serve, opened)
   self.newest = opened.task
 end

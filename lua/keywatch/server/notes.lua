@@ -45,12 +45,12 @@ function lines.lost(_, _, _, _, n)
   return ("%d notes were lost: more arrived than the queue holds"):format(n)
 end
 
---- Logs an HTTP request that has ended, for the debug log: if the status of its answer is an error, or if its whole
--- answer took long. `status` is nil if it got none.
-local function log_request(server, request, status, seconds)
-  local ms = math.floor(seconds * 1000)
+--- Logs an HTTP request that has ended, in the debug log: if the status of its answer is an error, or if its whole
+-- answer took long.
+local function log_request(server, request, seconds)
+  local ms, status = math.floor(seconds * 1000), request.status
   local is_slow = ms > SLOW and not request.is_streamed
-  if not server.has_notes or not is_slow and (status or 0) < 400 then return end
+  if not is_slow and (status or 0) < 400 then return end
   local text = ("request %s %s from %s"):format(log.quote(request.method:sub(1, PATH)),
     log.quote(request.path:sub(1, PATH)), request.peer)
   if not status then return server.log.debug("%s cancelled after %d ms", text, ms) end

@@ -4,7 +4,7 @@
 -- Fields, besides those of a call: method, scheme, host, path (encoded, without the query), params (the parameters of
 -- the path), query (values by name; the first one of several), query_text (encoded), headers (values by name in lower
 -- case).
--- After the client has disconnected, every method of the request raises "cancelled".
+-- After the client has disconnected, or the request was answered, every method of the request raises "cancelled".
 --
 -- A handler returns a status, a body and headers; or only a body, with status 200; or nil and an error. Or it calls
 -- `answer` and `write`, and returns nothing.
@@ -37,11 +37,11 @@ function request_mt:__tostring()
   return ("keywatch.request<%s %s>"):format(self.method, self.path)
 end
 
---- Returns the headers of a head, which is a list of fields: name, 0, value, 0, and so on.
+--- Returns the headers of a head.
 local function read_headers(head)
   local headers = {}
   for name, value in head:gmatch "(%Z+)%z(%Z*)%z" do
-    call.add_field(headers, name, value)
+    if name:byte() ~= 58 then call.add_field(headers, name, value) end -- ":"
   end
   return headers
 end
@@ -49,6 +49,9 @@ end
 -- Fields that are made when they are used first: most handlers use few of them.
 local made = {}
 
+function made.scheme(self) return self.head:match ":scheme%z(%Z*)" end
+function made.host(self) return self.head:match ":authority%z(%Z*)" end
+function made.query_text(self) return self.head:match ":path%z[^?%z]*%??(%Z*)" end
 function made.headers(self) return read_headers(self.head) end
 function made.metadata(self) return self.headers end
 function made.query(self) return core.read_query(self.query_text) end
@@ -65,29 +68,26 @@ function request_mt:__index(name)
 end
 
 --- Returns the request for an id of the core; nil if the id is that of a gRPC call, or the request has ended already.
+-- Fields that are tested for each request begin as false: reading a nil would call __index.
 local function open(server, id)
-  local method, scheme, host, path, query_text, head, peer, common_name, is_misdirected = server.object:head(id)
+  local method, path, head, peer, is_misdirected, common_name = server.object:head(id)
   if not method then return nil end
   return setmetatable({
     server = server,
     id = id,
     method = method,
-    scheme = scheme,
-    host = host,
     path = path,
-    query_text = query_text,
-    head = head,
+    head = head, -- all fields: name, 0, value, 0, and so on, beginning with :method, :scheme, :authority and :path
     peer = peer,
     common_name = common_name,
     is_misdirected = is_misdirected, -- the host is not one of the server's
-    task = nil, -- this and the following ones: as those of a call
-    arrived = nil,
-    has_room = nil,
-    deferral = nil, -- see `defer`
-    since = nil, -- when the handler was called
-    has_ended = false,
-    has_answered = false,
-    status = nil, -- of the answer
+    task = false, -- this one, worker, arrived, has_room and has_ended: as those of a call
+    worker = false,
+    deferral = false, -- see `defer`
+    arrived = false,
+    has_room = false,
+    has_ended = false, -- also true once the whole answer was sent
+    status = false, -- of the answer
     is_streamed = false,
   }, request_mt)
 end
@@ -114,25 +114,36 @@ end
 
 --- Returns headers as a flat list: name, value, name, value. A header whose value is a list occurs once for each item.
 local function list_of(headers)
-  local list = {}
-  for name, value in pairs(headers or {}) do
-    if type(value) ~= "table" then value = { value } end
-    for _, one in ipairs(value) do list[#list + 1], list[#list + 2] = name, tostring(one) end
+  local list, n = {}, 0
+  for name, value in pairs(headers) do
+    if type(value) == "table" then
+      for _, one in ipairs(value) do list[n + 1], list[n + 2], n = name, tostring(one), n + 2 end
+    else
+      list[n + 1], list[n + 2], n = name, tostring(value), n + 2
+    end
   end
   return list
+end
+
+--- Sends the head of the answer, or, if `body` is a string, the whole answer; else `body` is its length, or nil.
+-- Without headers the answer is a text.
+local function send_answer(self, status, headers, body)
+  local server = self.server
+  local list = headers and list_of(headers) or { "content-type", TEXT }
+  call.check_interest(self)
+  origin.add_headers(server.origins, self, list)
+  if not server.object:answer(self.id, status, list, body) then
+    check.misuse("answer: the status or a header is not valid")
+  end
+  self.status, self.has_ended = status, type(body) == "string"
 end
 
 --- Sends the head of the answer. `length` is that of the body, if it is known.
 function request_methods:answer(status, headers, length)
   check.argument(type(status) == "number", 1, "answer", "number", status)
-  if self.has_answered then check.misuse("answer: the request was answered already") end
-  call.check_interest(self)
-  local list = list_of(headers)
-  origin.add_headers(self.server.origins, self, list)
-  if not self.server.object:answer(self.id, status, list, length) then
-    check.misuse("answer: the status or a header is not valid")
-  end
-  self.has_answered, self.status = true, status
+  check.argument(length == nil or type(length) == "number", 3, "answer", "number", length)
+  if self.status then check.misuse("answer: the request was answered already") end
+  send_answer(self, status, headers or {}, length)
 end
 
 --- Sends a part of the body, and waits while the client does not take it. Returns true; or nil and an error of code
@@ -140,7 +151,7 @@ end
 function request_methods:write(bytes, timeout)
   check.timeout(timeout, "write", 2)
   check.argument(type(bytes) == "string", 1, "write", "string", bytes)
-  if not self.has_answered then self:answer(200, { ["content-type"] = TEXT }) end
+  if not self.status then send_answer(self, 200) end
   self.is_streamed = true
   return call.send(self, bytes, timeout)
 end
@@ -148,14 +159,6 @@ end
 -- }======
 
 -- {====== Answering ======
-
-local PLAIN = { ["content-type"] = TEXT }
-
---- Sends a whole answer. Does not wait for the client.
-local function respond(self, status, body, headers)
-  self:answer(status, headers or PLAIN, #body)
-  if #body > 0 then self.server.object:send(self.id, body) end
-end
 
 --- Returns the HTTP status and the text of an error: { http_status =, message = }, or one with a gRPC status. Any other
 -- error has status 500 and the text `default`.
@@ -170,21 +173,21 @@ end
 --- Answers with an error. Returns false if the error has no text, or an answer was sent already.
 local function refuse(self, err, default)
   local status, text = read_error(err, default)
-  if not text or self.has_answered then return false end
+  if not text or self.status then return false end
   local headers = type(err) == "table" and rawget(err, "headers") or nil
-  respond(self, status, text == "" and "" or text .. "\n", headers)
+  send_answer(self, status, headers, text == "" and "" or text .. "\n")
   return true
 end
 
 --- Answers with what the handler has returned.
 local function conclude(self, status, body, headers)
-  if self.has_answered then return end
-  if status == nil and body ~= nil then
+  if self.status then return end
+  if type(status) == "string" then
+    send_answer(self, 200, body, status)
+  elseif type(status) == "number" and (body == nil or type(body) == "string") then
+    send_answer(self, status, headers, body or "")
+  elseif status == nil and body ~= nil then
     refuse(self, body, call.text_of(body))
-  elseif type(status) == "string" then
-    respond(self, 200, status, body)
-  elseif type(status) == "number" then
-    respond(self, status, body or "", headers)
   else
     error(("the handler of %s %s has returned no answer"):format(self.method, self.path), 0)
   end
@@ -192,30 +195,33 @@ end
 
 --- Answers a request for which there is no handler.
 local function answer_missing(self, allow)
-  if not allow then return respond(self, 404, "404 page not found\n") end
-  if self.method == "OPTIONS" then return respond(self, 204, "", { allow = allow }) end
-  return respond(self, 405, "Method Not Allowed\n", { allow = allow, ["content-type"] = TEXT })
+  if not allow then return send_answer(self, 404, nil, "404 page not found\n") end
+  if self.method == "OPTIONS" then return send_answer(self, 204, { allow = allow }, "") end
+  return send_answer(self, 405, { allow = allow, ["content-type"] = TEXT }, "Method Not Allowed\n")
 end
 
 local function answer(self)
-  local status, text = origin.refusal(self.server.origins, self)
-  if status then return respond(self, status, text) end
-  local ok, err = call.pass(self)
-  if not ok then return refuse(self, err, call.text_of(err)) end
-  local handler, found = routes.find(self.server.routes, self.method, self.path)
+  local server = self.server
+  local status, text = origin.refusal(server.origins, self)
+  if status then return send_answer(self, status, nil, text) end
+  if #server.middleware > 0 then
+    local ok, err = call.pass(self)
+    if not ok then return refuse(self, err, call.text_of(err)) end
+  end
+  local handler, found = routes.find(server.routes, self.method, self.path)
   if not handler then return answer_missing(self, found) end
-  self.params = found
-  conclude(self, handler(self))
+  if found then self.params = found end
+  return conclude(self, handler(self))
 end
 
 --- Answers a request whose handler has raised an error. Returns false if the answer has begun, and must be cut off.
 local function fail(self, err, traceback)
-  if self.has_ended or self.has_answered and driver.is_cancellation(err) then return false end
+  if self.has_ended or self.status and driver.is_cancellation(err) then return false end
   local ok, is_refused = pcall(refuse, self, err)
   if ok and is_refused then return true end
   self.server.failures:line("%s %s has failed: %s", self.method, self.path, traceback)
-  if self.has_answered then return false end
-  respond(self, 500, "keywatch: internal error: see the server's log\n")
+  if self.status then return false end
+  send_answer(self, 500, nil, "keywatch: internal error: see the server's log\n")
   return true
 end
 
@@ -226,14 +232,17 @@ end
 
 --- Ends a request. Takes the results of errors.attempt.
 local function finish(self, ok, trouble)
+  local server = self.server
   if not ok then ok = fail(self, trouble.err, trouble.traceback) end
-  self.server.object:finish(self.id, ok and grpc_status.OK or grpc_status.INTERNAL)
-  notes.log_request(self.server, self, self.status, driver.get().now() - self.since)
+  if not self.has_ended then server.object:finish(self.id, ok and grpc_status.OK or grpc_status.INTERNAL) end
+  self.has_ended = true
+  if #server.middleware == 0 then server.calls[self.id] = nil end -- else it still has news of its end
+  if server.has_notes then notes.log_request(server, self, driver.get().now() - self.since) end
 end
 
 --- Answers a request: the function of its task, if there is one.
 local function serve(self)
-  self.since = driver.get().now()
+  if self.server.has_notes then self.since = driver.get().now() end
   local ok, trouble = errors.attempt(answer, self)
   if not ok or not self.deferral then finish(self, ok, trouble) end
 end
@@ -243,13 +252,13 @@ end
 --- Defers the end of an answer that has begun: the handler returns, and the request has no task. The dispatcher calls
 -- deferral:set() when there is room again to send, and deferral:give_up() when the client is gone; neither may wait.
 local function defer(self, deferral)
-  self.deferral, self.has_room, self.task, self.arrived = deferral, deferral, nil, nil
+  self.deferral, self.has_room, self.task, self.arrived = deferral, deferral, false, false
   self.headers, self.query, self.params = nil, nil, nil -- made again if they are used
 end
 
 --- Gives a deferred request a task, which calls fn(...). The request ends with the task, unless it is deferred again.
 local function resume(self, fn, ...)
-  self.deferral, self.has_room = nil, nil
+  self.deferral, self.has_room = false, false
   self.task = driver.get().spawn(function(...)
     local ok, trouble = errors.attempt(fn, ...)
     if not ok or not self.deferral then finish(self, ok, trouble) end
@@ -258,7 +267,7 @@ end
 
 --- Ends a deferred request.
 local function complete(self)
-  self.deferral, self.has_room = nil, nil
+  self.deferral, self.has_room = false, false
   finish(self, true)
 end
 

@@ -95,16 +95,26 @@ local function allowed(routes)
   return table.concat(list, ", ")
 end
 
---- Finds the handler of a request. Returns the handler and the parameters by name; nil and the allowed methods if the
--- pattern that fits best has only handlers for other methods; or nil if no pattern fits.
+--- Returns the parameters of a route by name; nil if it has none.
+local function params_of(route, values)
+  if #route.names == 0 then return nil end
+  local params = {}
+  for i, name in ipairs(route.names) do params[name] = values[i] end
+  return params
+end
+
+--- Finds the handler of a request. Returns the handler and the parameters by name, nil if there are none; nil and the
+-- allowed methods if the pattern that fits best has only handlers for other methods; or nil if no pattern fits.
 local function find(root, method, path)
-  local values, params = {}, {}
-  local routes = root.paths[path] or match(root, split(path), 1, values)
+  local routes, values = root.paths[path], nil
+  if not routes then
+    values = {}
+    routes = match(root, split(path), 1, values)
+  end
   if not routes then return nil end
   local route = routes[method] or method == "HEAD" and routes.GET
   if not route then return nil, allowed(routes) end
-  for i, name in ipairs(route.names) do params[name] = values[i] end
-  return route.handler, params
+  return route.handler, params_of(route, values)
 end
 
 return { new = new, add = add, find = find, is_quick = is_quick }
