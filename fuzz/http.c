@@ -117,7 +117,7 @@ static void on_answer(kw_exchange *exchange, const kw_http_answer *head, void *c
   snprintf(status, sizeof status, "%d", head->status);
   note(r, "status ", kw_slice_text(status));
   note_fields(r, head->fields, head->n_fields);
-  must(!exchange->is_unanswered, "an answer has arrived");
+  must(exchange->fate == KW_FATE_ANSWERED, "an answer has arrived");
   r->switched = head->status == 101;
   reached[head->status == 101 ? SWITCHED : head->status < 200 ? INTERIM : ANSWERS].n++;
 }

@@ -495,7 +495,8 @@ local ELECTOR = {
   start = {}, stop = { seconds }, join = { seconds }, is_leader = {}, leader = {}, fence = {}, status = {},
 }
 
-local HTTP_HEADERS = { { [5] = "a" }, { ["a b"] = "c" }, { a = "b\n" }, { a = true }, { connection = "x" } }
+local HTTP_HEADERS = { { [5] = "a" }, { ["a b"] = "c" }, { a = "b\n" }, { a = true }, { connection = "x" },
+  { host = "a b" } }
 local function http_options(...)
   local found = kind(nil, 5, "x", { colour = 1 }, { timeout = 0 }, { method = "" }, { method = "CONNECT" },
     { method = "A B" }, { stall = nan }, ...)
@@ -507,7 +508,8 @@ local HTTP_REQUEST = { request = { http_url, http_options({ body = 5 }, { max_bo
   { length = 5 }, { redirects = -1 }) } }
 local HTTP = merged(HTTP_REQUEST, {
   client = { kind(nil, 5, "x", { colour = 1 }, { timeout = 0 }, { max_per_host = 0 }, { idle_timeout = 0 },
-    { redirects = 0.5 }, { decompress = 5 }, { protocol = "h3" }, { tls = 5 }, { tls = { colour = 1 } }) },
+    { redirects = 0.5 }, { decompress = 5 }, { protocol = "h3" }, { tls = 5 }, { tls = { colour = 1 } },
+    { headers = HTTP_HEADERS[2] }) },
 })
 local HTTP_CLIENT = merged(HTTP_REQUEST, { open = { http_url, http_options { body = "x" } }, close = {} })
 local EXCHANGE = {

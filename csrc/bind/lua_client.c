@@ -127,7 +127,7 @@ static const kw_option http_options[] = {
     {"idle_timeout", KW_OPTION_SECONDS, offsetof(http_fields, idle_timeout), NULL},
     KW_END_OF_OPTIONS};
 
-/* Lua measures the time of bodies, and limits what it reads. */
+/* Lua measures the time of heads and bodies, and limits what it reads. */
 static int l_http_client(lua_State *L) {
   http_fields fields = {false, false, {false, 0}, {false, 0}};
   kw_http_options options = kw_http_defaults();
@@ -135,7 +135,7 @@ static int l_http_client(lua_State *L) {
   kw_bind_read_options(L, 1, "http_client", http_options, &fields);
   set_ms(L, &connect_ms, "connect_timeout", &fields.connect_timeout);
   set_ms(L, &options.idle_ms, "idle_timeout", &fields.idle_timeout);
-  options.body_ms = options.stall_ms = 0;
+  options.head_ms = options.body_ms = options.stall_ms = 0;
   options.max_body = UINT64_MAX;
   lua_client *self = kw_new_object(L, KW_CLIENT_NAME, sizeof *self, 0);
   kw_http_kind kind = {fields.is_tls, fields.has_h2};
@@ -346,6 +346,11 @@ static int l_feed(lua_State *L) {
   return 0;
 }
 
+static int l_cut(lua_State *L) {
+  kw_dialed_face.cut(check_either(L), kw_bind_opt_now(L, 2));
+  return 0;
+}
+
 static void *peer_of(lua_State *L) {
   return check_either(L);
 }
@@ -430,6 +435,7 @@ static const luaL_Reg methods[] = {{"call", l_call},
                                    {"opened", l_opened},
                                    {"closed", l_closed},
                                    {"feed", l_feed},
+                                   {"cut", l_cut},
                                    {"pending", l_pending},
                                    {"state", l_state},
                                    {"health", l_health},

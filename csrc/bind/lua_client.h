@@ -44,6 +44,8 @@
  *                                                      agreed on HTTP/2
  *   client:closed(why)                                 the connection is gone: its calls end. why: a text, or nil
  *   client:feed(bytes, now)                            bytes from the socket; "": the server has closed its side
+ *   client:cut(now)                                    the end of the socket's bytes, which may have been cut: see
+ *                                                      face/engine.h
  *   client:pending(max) -> bytes                       bytes for the socket, at most `max`, which count as written
  *   client:state() -> wants_bytes, is_done
  *   client:deadline() -> seconds                       when step is due; nothing: never

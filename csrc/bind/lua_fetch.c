@@ -72,6 +72,10 @@ static int push_end(lua_State *L, kw_blob *const *holder) {
 }
 
 static int push_closed(lua_State *L, const kw_fetched *taken, kw_blob **holder) {
+  static const char *const fates[] = {[KW_FATE_UNANSWERED] = "unanswered",
+                                      [KW_FATE_UNPROCESSED] = "unprocessed",
+                                      [KW_FATE_ANSWERED] = "answered",
+                                      [KW_FATE_MALFORMED] = "malformed"};
   lua_pushliteral(L, "closed");
   if (!taken->has_failed) {
     lua_pushnil(L);
@@ -80,7 +84,7 @@ static int push_closed(lua_State *L, const kw_fetched *taken, kw_blob **holder) 
   } else {
     kw_bind_push_held(L, holder);
   }
-  lua_pushboolean(L, taken->is_unanswered);
+  lua_pushstring(L, fates[taken->fate]);
   return 3;
 }
 
@@ -134,10 +138,18 @@ static int l_unsent(lua_State *L) {
   return 1;
 }
 
-static const luaL_Reg methods[] = {
-    {"fetch", l_fetch},     {"write", l_write},   {"finish", l_finish},
-    {"take", l_take},       {"drop", l_drop},     {"next_fetch", l_next_fetch},
-    {"is_idle", l_is_idle}, {"unsent", l_unsent}, {NULL, NULL}};
+static int l_moved(lua_State *L) {
+  const kw_fetches *fetches = to_fetches(L);
+  if (fetches == NULL || fetches->session == NULL) return 0;
+  lua_pushnumber(L, (lua_Number)kw_fetch_moved(fetches, check_id(L)));
+  return 1;
+}
+
+static const luaL_Reg methods[] = {{"fetch", l_fetch},     {"write", l_write},
+                                   {"finish", l_finish},   {"take", l_take},
+                                   {"drop", l_drop},       {"next_fetch", l_next_fetch},
+                                   {"is_idle", l_is_idle}, {"unsent", l_unsent},
+                                   {"moved", l_moved},     {NULL, NULL}};
 
 void kw_bind_add_fetches(lua_State *L) {
   luaL_setfuncs(L, methods, 0);

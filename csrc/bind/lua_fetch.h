@@ -17,13 +17,14 @@
  *                                                      "head", status, { name, value, ... }
  *                                                      "body", bytes
  *                                                      "end", { name, value, ... } or nil: the trailers
- *                                                      "closed", why, is_unanswered: the last one. why: nil, or why the
- *                                                      fetch has failed; is_unanswered: no byte of an answer arrived
+ *                                                      "closed", why, fate: the last one. why: nil, or why the fetch
+ *                                                      has failed; fate: a name of a kw_fate, see http/exchange.h
  *   client:drop(id)                                    abandons a fetch
  *   client:next_fetch() -> id                          the next fetch with something to take, or room; or nothing
  *   client:is_idle() -> boolean, most                  true if the connection accepts a request. most: the number of
  *                                                      requests that an HTTP/2 connection carries at once; or nothing
  *   client:unsent() -> n                               bytes that wait to be written
+ *   client:moved(id) -> n                              of HTTP/2: a number that grows when bytes of the fetch move
  *
  * A finalizer may call drop, next_fetch and is_idle of a client that was finalized before.
  */

@@ -45,7 +45,7 @@
 #include <sys/uio.h>
 
 #define KW_ENGINE_KEY "keywatch.engine"
-#define KW_ENGINE_VERSION 9
+#define KW_ENGINE_VERSION 10
 #define KW_SERVER_NAME "keywatch.core.server" /* metatable of server objects, in the registry */
 #define KW_CLIENT_NAME "keywatch.core.client" /* metatable of client objects, in the registry */
 #define KW_BELL_NAME "keywatch.uv.bell"       /* metatable of userdata that hold a kw_bell */
@@ -106,6 +106,10 @@ typedef struct kw_peer_face {
   /* The socket is closed. `why` is the text of the system's error; NULL: there was none. No hook is called for the peer
    * after this. Frees a kw_peer; a kw_client belongs to its Lua object and is not freed. */
   void (*close)(void *peer, const char *why);
+
+  /* Does what `feed` does at the end of the stream, for an end that anybody on the way may have caused: TLS has no
+   * close_notify, or the connection was reset. A message whose length is not known is then incomplete. */
+  void (*cut)(void *peer, int64_t now);
 } kw_peer_face;
 
 typedef struct kw_engine {

@@ -65,6 +65,16 @@ static void drop_fields(const kw_stream *stream, kw_kept_fields **kept) {
   *kept = NULL;
 }
 
+/* Sets what a client knows about the answer of an exchange that ends with its stream. */
+static void note_fate(kw_carrier *c, bool is_broken, bool is_refused) {
+  kw_fate *fate = &c->exchange.fate;
+  if (is_broken) {
+    *fate = KW_FATE_MALFORMED;
+  } else if (*fate == KW_FATE_UNANSWERED && (is_refused || !c->stream->is_sent)) {
+    *fate = KW_FATE_UNPROCESSED;
+  }
+}
+
 size_t kw_carrier_charge(const kw_stream *stream) {
   const kw_carrier *c = stream->exchange == NULL ? NULL : carrier_of(stream);
   return c == NULL ? 0 : sizeof *c + size_of(c->trailers) + size_of(c->trailers_after);
@@ -74,6 +84,7 @@ void kw_carrier_free(kw_stream *stream) {
   kw_carrier *c = carrier_of(stream);
   const char *why = stream->session->why;
   if (c->why != NULL) why = c->why;
+  note_fate(c, stream->session->is_broken, false);
   close_exchange(c, why[0] == 0 ? "the connection is closed" : why);
   drop_fields(stream, &c->trailers);
   drop_fields(stream, &c->trailers_after);
@@ -82,12 +93,32 @@ void kw_carrier_free(kw_stream *stream) {
   stream->exchange = NULL;
 }
 
+/* Writes why nghttp2 has closed a stream of a client with `code`. Returns true if the server is to blame. */
+static bool explain_end(const kw_stream *stream, uint32_t code, char *text, size_t room) {
+  const kw_session *session = stream->session;
+  bool is_ours = !stream->got_reset && !stream->is_reset && code != NGHTTP2_NO_ERROR;
+  if (is_ours && code == NGHTTP2_REFUSED_STREAM && session->got_goaway) {
+    snprintf(text, room, "%s", session->why);
+  } else if (is_ours) {
+    snprintf(text, room, "the server breaks the rules of HTTP/2: %s", nghttp2_http2_strerror(code));
+    return true;
+  } else {
+    snprintf(text, room, "the %s has reset the stream: %s", stream->is_reset ? "client" : "server",
+             nghttp2_http2_strerror(code));
+  }
+  return false;
+}
+
 void kw_carrier_end(kw_stream *stream, uint32_t code) {
   kw_carrier *c = carrier_of(stream);
-  bool is_client = stream->session->options.is_client;
-  char text[96];
-  snprintf(text, sizeof text, "the %s has reset the stream: %s",
-           stream->is_reset == is_client ? "client" : "server", nghttp2_http2_strerror(code));
+  char text[KW_SESSION_WHY];
+  if (stream->session->options.is_client) {
+    bool is_broken = explain_end(stream, code, text, sizeof text);
+    note_fate(c, is_broken, code == NGHTTP2_REFUSED_STREAM);
+  } else {
+    snprintf(text, sizeof text, "the %s has reset the stream: %s",
+             stream->is_reset ? "server" : "client", nghttp2_http2_strerror(code));
+  }
   close_exchange(c, c->why != NULL ? c->why : text);
 }
 
@@ -122,6 +153,12 @@ void kw_carrier_fail(kw_stream *stream, const char *why, uint32_t code) {
   kw_carrier *c = carrier_of(stream);
   close_exchange(c, why);
   reset(c, why, code);
+}
+
+/* Does what kw_carrier_fail does, because the peer breaks the rules of HTTP. */
+static void blame(kw_stream *stream, const char *why, uint32_t code) {
+  carrier_of(stream)->exchange.fate = KW_FATE_MALFORMED;
+  kw_carrier_fail(stream, why, code);
 }
 
 /* Copies fields. Returns NULL if memory is short. */
@@ -281,6 +318,10 @@ static bool has_room(const kw_exchange *exchange) {
   return !is_full(kw_carrier_of(exchange)->stream);
 }
 
+static size_t unsent(const kw_exchange *exchange) {
+  return kw_carrier_of(exchange)->stream->out.len;
+}
+
 static void abort_exchange(kw_exchange *exchange) {
   const kw_stream *stream = kw_carrier_of(exchange)->stream;
   reset(kw_carrier_of(exchange), "the exchange was aborted",
@@ -331,8 +372,8 @@ static void pause(kw_exchange *exchange, bool is_paused) {
   await_body(c);
 }
 
-static const kw_exchange_carrier carrier_functions = {send_answer, send_body,      send_end,
-                                                      pause,       abort_exchange, has_room};
+static const kw_exchange_carrier carrier_functions = {send_answer,    send_body, send_end, pause,
+                                                      abort_exchange, has_room,  unsent};
 
 /* True if HTTP/2 allows the field behind the pseudo-header fields, see also kw_known_note. */
 static bool is_well_formed(const kw_http_field *field) {
@@ -424,7 +465,7 @@ void kw_carrier_take_trailers(kw_stream *stream, bool ends) {
   if (!ends || session->known.is_malformed || c->trailers != NULL ||
       !are_well_formed(session->fields, session->n_fields) ||
       kw_head_take_trailers(session->fields, session->n_fields, &head).status != 0) {
-    kw_carrier_fail(stream, "the trailers are malformed", NGHTTP2_PROTOCOL_ERROR);
+    blame(stream, "the trailers are malformed", NGHTTP2_PROTOCOL_ERROR);
     return;
   }
   c->trailers = keep_fields(stream, head.fields, head.n_fields);
@@ -436,11 +477,11 @@ void kw_carrier_take_body(kw_stream *stream, kw_slice bytes) {
   c->expects = false;
   c->n_body += bytes.len;
   if (stream->session->options.is_client && !stream->has_answer_headers) {
-    kw_carrier_fail(stream, "the body precedes the head", NGHTTP2_PROTOCOL_ERROR);
+    blame(stream, "the body precedes the head", NGHTTP2_PROTOCOL_ERROR);
     return;
   }
   if (c->length >= 0 && c->n_body > (uint64_t)c->length) {
-    kw_carrier_fail(stream, "the body is longer than its length", NGHTTP2_PROTOCOL_ERROR);
+    blame(stream, "the body is longer than its length", NGHTTP2_PROTOCOL_ERROR);
     return;
   }
   check_size(c, c->n_body);
@@ -453,7 +494,7 @@ void kw_carrier_take_end(kw_stream *stream) {
   const kw_kept_fields *trailers = c->trailers;
   kw_stream_clear_deadline(stream);
   if (c->length >= 0 && c->n_body < (uint64_t)c->length) {
-    kw_carrier_fail(stream, "the body is shorter than its length", NGHTTP2_PROTOCOL_ERROR);
+    blame(stream, "the body is shorter than its length", NGHTTP2_PROTOCOL_ERROR);
     return;
   }
   if (c->is_open)
@@ -529,7 +570,6 @@ kw_exchange *kw_session_exchange(kw_session *session, const kw_http_request *req
   c->is_head = kw_slice_is(request->method, "HEAD");
   c->left = request->length;
   c->exchange.owner = owner;
-  c->exchange.is_unanswered = true;
   return &c->exchange;
 }
 
@@ -550,7 +590,7 @@ static const char *parse_answer(const kw_session *session, bool ends, kw_head *h
 
 static void begin_interim(kw_carrier *c, const kw_http_answer *answer) {
   if (++c->n_interim > KW_HTTP_INTERIM) {
-    kw_carrier_fail(c->stream, "there are too many interim answers", KW_RESET_CANCEL);
+    blame(c->stream, "there are too many interim answers", KW_RESET_CANCEL);
   } else {
     hooks_of(c->stream)->on_answer(&c->exchange, answer, ctx_of(c->stream));
   }
@@ -561,7 +601,7 @@ static void begin_answer(kw_carrier *c, kw_http_answer *answer, bool ends) {
   bool is_empty = c->is_head || answer->status == 204 || answer->status == 304;
   stream->has_answer_headers = true;
   if (!is_empty && ends && answer->length > 0) {
-    kw_carrier_fail(stream, "the body is shorter than its length", NGHTTP2_PROTOCOL_ERROR);
+    blame(stream, "the body is shorter than its length", NGHTTP2_PROTOCOL_ERROR);
     return;
   }
   if (is_empty || ends) answer->length = 0;
@@ -580,9 +620,9 @@ void kw_carrier_take_answer(kw_stream *stream, bool ends) {
     return;
   }
   const char *why = parse_answer(stream->session, ends, &head);
-  c->exchange.is_unanswered = false;
+  c->exchange.fate = KW_FATE_ANSWERED;
   if (why != NULL) {
-    kw_carrier_fail(stream, why, NGHTTP2_PROTOCOL_ERROR);
+    blame(stream, why, NGHTTP2_PROTOCOL_ERROR);
   } else if (is_interim(&head.answer)) {
     begin_interim(c, &head.answer);
   } else {
@@ -601,6 +641,7 @@ void kw_session_end_exchanges(kw_session *session) {
     if (kw_session_is_done(session)) {
       kw_carrier_free(stream);
     } else if (session->got_goaway && !stream->is_sent) {
+      note_fate(carrier_of(stream), false, true);
       kw_carrier_fail(stream, "the server has sent GOAWAY", KW_RESET_CANCEL);
     }
   }

@@ -15,6 +15,11 @@ void kw_session_note_why(kw_session *session, const char *format, ...) {
   va_end(args);
 }
 
+void kw_session_note_broken(kw_session *session) {
+  session->is_broken = true;
+  kw_session_note_why(session, "the server breaks the rules of HTTP/2");
+}
+
 void kw_session_end_without_memory(kw_session *session) {
   kw_session_note_why(session, "not enough memory");
   kw_session_end(session);

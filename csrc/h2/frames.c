@@ -33,7 +33,7 @@ static void note_goaway(kw_session *session, uint32_t code) {
     kw_session_note_why(session, "the server ends the connection with the HTTP/2 error %s",
                         nghttp2_http2_strerror(code));
   } else if (session->has_peer_settings) {
-    kw_session_note_why(session, "the server breaks the rules of HTTP/2");
+    kw_session_note_broken(session);
   } else {
     kw_session_note_why(session, "it does not speak HTTP/2");
   }
@@ -138,6 +138,10 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *ctx) 
       break;
     case NGHTTP2_SETTINGS: return take_settings(session, frame->hd.flags & NGHTTP2_FLAG_ACK);
     case NGHTTP2_WINDOW_UPDATE: take_window(session, frame->hd.stream_id); break;
+    case NGHTTP2_RST_STREAM:
+      stream = kw_session_find(session, frame->hd.stream_id);
+      if (stream != NULL) stream->got_reset = true;
+      break;
     case NGHTTP2_GOAWAY: take_goaway(session, &frame->goaway); break;
     case NGHTTP2_PING:
       if (frame->hd.flags & NGHTTP2_FLAG_ACK) {

@@ -110,8 +110,11 @@ static void end_by_peer(kw_session *session) {
 static void end_by_error(kw_session *session, ssize_t rc) {
   kw_flood_end(session);
   kw_session_flush(session); /* the GOAWAY */
-  if (rc < 0 && !session->options.is_client)
+  if (rc < 0 && !session->options.is_client) {
     kw_session_note_why(session, "HTTP/2 failed: %s", nghttp2_strerror((int)rc));
+  } else if (rc < 0 && rc != NGHTTP2_ERR_NOMEM && rc != NGHTTP2_ERR_CALLBACK_FAILURE) {
+    kw_session_note_broken(session);
+  }
   kw_session_end(session);
 }
 

@@ -78,6 +78,7 @@ struct kw_session {
   bool has_peer_settings; /* a SETTINGS frame was received */
   bool windows_changed;   /* by SETTINGS frames: `sendable` of the streams must be counted again */
   bool got_goaway;        /* the peer takes no more streams */
+  bool is_broken;         /* client: the server breaks the rules of HTTP/2 */
   bool got_enhance_your_calm; /* see kw_session_got_enhance_your_calm */
   bool is_draining;           /* a GOAWAY was submitted; the session ends with its last stream */
   const char *last_words;     /* text of a GOAWAY that ends the session after this feed; or NULL */
@@ -102,6 +103,9 @@ struct kw_session {
 /* Notes why the session ends. Only the first reason is stored. */
 void kw_session_note_why(kw_session *session, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Client: notes that the session ends because the server breaks the rules of HTTP/2. */
+void kw_session_note_broken(kw_session *session);
 
 /* Returns "server" or "client": what the peer is. */
 static inline const char *kw_session_peer(const kw_session *session) {

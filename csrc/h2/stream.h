@@ -80,6 +80,7 @@ struct kw_stream {
   bool
       has_status : 1; /* the call has its status: of the owner (server), received or ours (client) */
   bool is_reset : 1;  /* either side has reset the stream, or it is closed: nothing more is sent */
+  bool got_reset : 1;       /* client: the server has reset the stream */
   bool is_reset_unsent : 1; /* client: reset before the request was sent */
   bool is_detached : 1; /* client: nghttp2 has closed the stream, but its input was not delivered */
   bool is_refused : 1;  /* client: the server has not processed the request and never will */

@@ -94,6 +94,10 @@ void kw_http_feed(kw_http *http, kw_slice bytes, int64_t now) {
   kw_receive(http, bytes);
 }
 
+void kw_http_note_cut(kw_http *http) {
+  http->is_cut = true;
+}
+
 void kw_http_flush(kw_http *http, int64_t now) {
   http->now = now;
   kw_receive(http, (kw_slice){0});

@@ -81,6 +81,10 @@ void kw_http_free(kw_http *http);
 /* Takes bytes from the peer, and copies those that it keeps. No bytes: the peer has closed its side. May call hooks. */
 void kw_http_feed(kw_http *http, kw_slice bytes, int64_t now);
 
+/* Notes that the end of the peer's bytes, which the next kw_http_feed reports, may be too early: an answer whose length
+ * is not known is then incomplete. */
+void kw_http_note_cut(kw_http *http);
+
 /* Processes queued input and the effects of functions of exchanges. Must be called after the owner has used an exchange
  * outside of a hook, and before the output is written. May call hooks. Cheap if there is nothing to do. */
 void kw_http_flush(kw_http *http, int64_t now);

@@ -86,13 +86,22 @@ typedef struct kw_exchange_carrier {
   void (*pause)(kw_exchange *exchange, bool is_paused);
   void (*abort)(kw_exchange *exchange);
   bool (*has_room)(const kw_exchange *exchange);
+  size_t (*unsent)(const kw_exchange *exchange);
 } kw_exchange_carrier;
+
+/* What a client knows about an answer. */
+typedef enum kw_fate {
+  KW_FATE_UNANSWERED,  /* no byte of it has arrived */
+  KW_FATE_UNPROCESSED, /* the exchange has failed, and the server has not processed the request */
+  KW_FATE_ANSWERED,    /* bytes of it have arrived */
+  KW_FATE_MALFORMED    /* the exchange has failed, because the server breaks the rules of HTTP */
+} kw_fate;
 
 struct kw_exchange {
   const kw_exchange_carrier *carrier;
-  void *owner;        /* for the owner; at a server NULL until the owner sets it */
-  uint64_t max_body;  /* limit of the received body: a longer one gets 413, or fails at a client */
-  bool is_unanswered; /* client: no byte of an answer has arrived */
+  void *owner;       /* for the owner; at a server NULL until the owner sets it */
+  uint64_t max_body; /* limit of the received body: a longer one gets 413, or fails at a client */
+  kw_fate fate;      /* client */
 };
 
 /* Server: sends the head of an answer, or an interim answer, which HTTP/1.0 does not get. Returns false, with nothing
@@ -135,6 +144,11 @@ static inline void kw_exchange_resume(kw_exchange *exchange) {
 /* Aborts the exchange: a message that was not sent completely stays incomplete. */
 static inline void kw_exchange_abort(kw_exchange *exchange) {
   exchange->carrier->abort(exchange);
+}
+
+/* Returns how many bytes of the message were not sent yet. */
+static inline size_t kw_exchange_unsent(const kw_exchange *exchange) {
+  return exchange->carrier->unsent(exchange);
 }
 
 /* False if the output is full: the owner should write no more before on_room. */

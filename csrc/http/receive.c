@@ -63,9 +63,11 @@ static bool is_complete(const kw_http *http) {
 /* A server may answer before the request is complete. The rest of a short body is then dropped. A client that has not
  * sent all of a request cannot use the connection again. */
 static void end_exchange(kw_http *http) {
-  bool is_early = http->options->is_client && http->sends == KW_SENDS_BODY && http->left != 0;
+  bool is_short = http->sends == KW_SENDS_BODY && http->left != 0;
+  bool is_early = http->options->is_client && (is_short || http->out.len > 0);
   kw_http_close_exchange(http, NULL);
   if (is_early) {
+    kw_chain_drop(&http->out);
     kw_http_note_why(http, "the server answered before the request was complete");
     kw_http_finish(http);
   } else if (http->in != KW_IN_BODY && http->in != KW_IN_TRAILERS) {
@@ -218,7 +220,7 @@ static bool take_head(kw_http *http, kw_slice *rest) {
     kw_http_finish(http);
     return false;
   }
-  if (rest->len > 0) http->exchange.is_unanswered = false;
+  if (rest->len > 0) http->exchange.fate = KW_FATE_ANSWERED;
   if (!skip_line(http, rest)) return false;
   if (http->head_since == KW_HTTP_NEVER) http->head_since = http->now;
   if ((len = find_end(http, *rest)) == 0) return false;
@@ -308,6 +310,9 @@ static void note_short_body(kw_http *http) {
     kw_http_note_why(http, "the %s closed the connection after %llu of %llu bytes of the body",
                      peer_of(http), (unsigned long long)http->n_body,
                      (unsigned long long)(http->n_body + http->body.left));
+  } else if (http->is_cut) {
+    kw_http_note_why(http, "the connection was cut within the body, after %llu bytes",
+                     (unsigned long long)http->n_body);
   } else {
     kw_http_note_why(http, "the %s closed the connection within the body, after %llu bytes",
                      peer_of(http), (unsigned long long)http->n_body);
@@ -338,7 +343,9 @@ static bool take_end(kw_http *http, kw_slice rest) {
     return is_complete(http);
   }
   if (http->is_paused || http->is_turn_over || (!is_client && kw_http_is_full(http))) return false;
-  if (http->in == KW_IN_RAW || (http->in == KW_IN_BODY && http->body.kind == KW_BODY_UNTIL_CLOSE)) {
+  bool ends_here =
+      http->in == KW_IN_RAW || (http->in == KW_IN_BODY && http->body.kind == KW_BODY_UNTIL_CLOSE);
+  if (ends_here && !http->is_cut) {
     end_message(http, NULL, 0);
     return true;
   }

@@ -96,6 +96,7 @@ static void answer_refusal(kw_http *http, kw_refusal refusal) {
 void kw_send_refusal(kw_http *http, kw_refusal refusal) {
   if (http->options->is_client) {
     kw_http_note_why(http, "the answer is refused: %s", refusal.text);
+    http->exchange.fate = KW_FATE_MALFORMED;
   } else {
     kw_http_note_why(http, "%s", refusal.text);
     if (http->sends == KW_SENDS_HEAD) answer_refusal(http, refusal);
@@ -161,8 +162,12 @@ static bool has_room(const kw_exchange *exchange) {
   return !kw_http_is_full(kw_http_of(exchange));
 }
 
-const kw_exchange_carrier kw_http_carrier = {send_answer, send_body,      send_end,
-                                             pause,       abort_exchange, has_room};
+static size_t unsent(const kw_exchange *exchange) {
+  return kw_http_of(exchange)->out.len;
+}
+
+const kw_exchange_carrier kw_http_carrier = {send_answer,    send_body, send_end, pause,
+                                             abort_exchange, has_room,  unsent};
 
 /* }====== */
 
@@ -194,7 +199,6 @@ kw_exchange *kw_http_request_begin(kw_http *http, const kw_http_request *request
   http->sends = request->length == 0 ? KW_SENDS_END : KW_SENDS_BODY;
   http->exchange.owner = owner;
   http->exchange.max_body = http->options->max_body;
-  http->exchange.is_unanswered = true;
   return &http->exchange;
 }
 

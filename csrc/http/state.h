@@ -76,6 +76,7 @@ struct kw_http {
   bool keeps_alive;      /* another exchange may follow */
   bool has_skipped_line; /* the empty line before a request */
   bool has_eof;          /* the peer has closed its side */
+  bool is_cut;           /* see kw_http_note_cut */
   bool is_receiving;     /* kw_receive is running */
   bool is_turn_over;     /* no more requests before the next kw_http_step */
   bool is_draining;

@@ -503,6 +503,12 @@ static void feed(void *ctx, const void *bytes, size_t len, int64_t now) {
   follow_session(client);
 }
 
+static void cut(void *ctx, int64_t now) {
+  const kw_client *client = ctx;
+  if (!client->is_closed && http_of(client) != NULL) kw_http_note_cut(http_of(client));
+  feed(ctx, NULL, 0, now);
+}
+
 static kw_chain *out_of(const kw_client *client) {
   if (client->session != NULL) return kw_session_out(client->session);
   return http_of(client) != NULL ? kw_http_out(http_of(client)) : NULL;
@@ -549,6 +555,6 @@ static void step(void *ctx, int64_t now) {
   follow_session(client);
 }
 
-const kw_peer_face kw_dialed_face = {feed, pending, wrote, state, step, closed};
+const kw_peer_face kw_dialed_face = {feed, pending, wrote, state, step, closed, cut};
 
 /* }====== */

@@ -13,10 +13,11 @@ typedef struct kw_fetch {
   kw_blob *head;         /* fields of the answer that were not taken; or NULL */
   kw_message_queue body; /* that was not taken */
   kw_blob *trailers;
-  kw_blob *why; /* the exchange has failed; NULL: memory is short */
+  kw_blob *why;     /* the exchange has failed; NULL: memory is short */
+  uint64_t n_moved; /* bytes of the bodies that were written and received; and 1 for each head */
   bool has_failed;
-  bool is_unanswered; /* at the end of the exchange */
-  bool has_end;       /* the answer is complete, and its end was not taken */
+  kw_fate fate; /* at the end of the exchange */
+  bool has_end; /* the answer is complete, and its end was not taken */
   bool is_paused;
   bool wants_room;
   kw_link ready;
@@ -86,6 +87,7 @@ static void announce(kw_fetch *fetch) {
 static void on_answer(kw_exchange *exchange, const kw_http_answer *answer, void *ctx) {
   kw_fetch *fetch = exchange->owner;
   (void)ctx;
+  if (fetch != NULL) fetch->n_moved++;
   if (fetch == NULL || answer->status < 200) return;
   fetch->status = answer->status;
   fetch->head = kw_call_metadata(answer->fields, answer->n_fields);
@@ -100,6 +102,7 @@ static void on_body(kw_exchange *exchange, kw_slice bytes, void *ctx) {
   kw_fetch *fetch = exchange->owner;
   (void)ctx;
   if (fetch == NULL) return;
+  fetch->n_moved += bytes.len;
   if (!kw_message_queue_add(&fetch->body, bytes)) {
     kw_exchange_abort(exchange);
     return;
@@ -137,7 +140,7 @@ static void on_close(kw_exchange *exchange, const char *why, void *ctx) {
   if (why != NULL && why[0] == 0) why = unknown;
   if (why != NULL) fetch->why = kw_blob_copy(kw_slice_text(why));
   fetch->has_failed = why != NULL;
-  fetch->is_unanswered = exchange->is_unanswered;
+  fetch->fate = exchange->fate;
   fetch->exchange = exchange->owner = NULL;
   announce(fetch);
 }
@@ -181,9 +184,17 @@ bool kw_fetch_write(kw_fetches *fetches, uint64_t number, kw_slice bytes, bool *
   kw_exchange *exchange = find_exchange(fetches, number);
   *has_room = false;
   if (exchange == NULL || !kw_exchange_write(exchange, bytes)) return false;
+  kw_fetch *fetch = exchange->owner;
   *has_room = kw_exchange_has_room(exchange);
-  ((kw_fetch *)exchange->owner)->wants_room = !*has_room;
+  fetch->wants_room = !*has_room;
+  fetch->n_moved += bytes.len;
   return true;
+}
+
+uint64_t kw_fetch_moved(const kw_fetches *fetches, uint64_t number) {
+  const kw_fetch *fetch = kw_map_get(&fetches->all, number);
+  if (fetch == NULL || fetch->exchange == NULL) return 0;
+  return fetch->n_moved - kw_exchange_unsent(fetch->exchange);
 }
 
 bool kw_fetch_end(kw_fetches *fetches, uint64_t number) {
@@ -231,7 +242,7 @@ static kw_fetched take_end(kw_fetch *fetch) {
 static kw_fetched take_close(kw_fetch *fetch) {
   kw_fetched taken = {.kind = KW_FETCHED_CLOSED,
                       .has_failed = fetch->has_failed,
-                      .is_unanswered = fetch->is_unanswered,
+                      .fate = fetch->fate,
                       .bytes = fetch->why};
   fetch->why = NULL;
   forget(fetch);

@@ -34,9 +34,9 @@ typedef enum kw_fetched_kind {
 typedef struct kw_fetched {
   kw_fetched_kind kind;
   int status;
-  bool has_failed;    /* of CLOSED */
-  bool is_unanswered; /* of CLOSED: no byte of an answer has arrived */
-  kw_blob *bytes;     /* owned by the caller; or NULL */
+  bool has_failed; /* of CLOSED */
+  kw_fate fate;    /* of CLOSED */
+  kw_blob *bytes;  /* owned by the caller; or NULL */
 } kw_fetched;
 
 /* The fetches of one connection. The owner sets `http` or `session` once it is connected; NULL before that. */
@@ -65,6 +65,9 @@ uint64_t kw_fetch_begin(kw_fetches *fetches, const kw_http_request *request);
 /* Sends a part of the body. Returns false if it cannot be sent: the fetch has ended, or is about to. Sets *has_room to
  * true if another part may follow at once; otherwise the fetch becomes ready when there is room, or at its end. */
 bool kw_fetch_write(kw_fetches *fetches, uint64_t number, kw_slice bytes, bool *has_room);
+
+/* Returns a number that grows when bytes of a fetch move over HTTP/2. */
+uint64_t kw_fetch_moved(const kw_fetches *fetches, uint64_t number);
 
 /* Ends the request. Returns false as kw_fetch_write does. */
 bool kw_fetch_end(kw_fetches *fetches, uint64_t number);

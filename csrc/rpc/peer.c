@@ -365,6 +365,11 @@ static void step(void *ctx, int64_t now) {
   kw_driver_update(&peer->driver, deadline_of(peer));
 }
 
-const kw_peer_face kw_accepted_face = {feed, pending, wrote, state, step, close_peer};
+/* The lengths of all requests are known. */
+static void cut(void *ctx, int64_t now) {
+  feed(ctx, NULL, 0, now);
+}
+
+const kw_peer_face kw_accepted_face = {feed, pending, wrote, state, step, close_peer, cut};
 
 /* }====== */

@@ -60,13 +60,16 @@ static void decrypt(kw_tls_peer *peer, kw_tls_input *input, int64_t now) {
   }
 }
 
-/* Reports the end of the stream to the inner peer, once. An end without close_notify is treated like that of a
- * plaintext connection: HTTP/2 itself detects missing data. */
+/* Reports the end of the stream to the inner peer, once. */
 static void pass_end(kw_tls_peer *peer, int64_t now) {
-  bool is_end = (state_of(peer) & KW_TLS_GOT_END) != 0 || has_failed_with(peer, KW_TLS_CUT);
-  if (!is_end || peer->got_end) return;
+  bool is_end = (state_of(peer) & KW_TLS_GOT_END) != 0;
+  if (peer->got_end || (!is_end && !has_failed_with(peer, KW_TLS_CUT))) return;
   peer->got_end = true;
-  peer->face->feed(peer->inner, NULL, 0, now);
+  if (is_end) {
+    peer->face->feed(peer->inner, NULL, 0, now);
+  } else {
+    peer->face->cut(peer->inner, now);
+  }
 }
 
 static void read_open(kw_tls_peer *peer, kw_tls_input input, int64_t now) {
@@ -186,9 +189,15 @@ static void close_peer(void *self, const char *why) {
   kw_tls_peer_free(peer);
 }
 
+/* The channel itself finds that close_notify is missing. */
+static void cut(void *self, int64_t now) {
+  feed(self, NULL, 0, now);
+}
+
 const kw_peer_face kw_tls_peer_face = {.feed = feed,
                                        .pending = pending,
                                        .wrote = wrote,
                                        .state = state,
                                        .step = step,
-                                       .close = close_peer};
+                                       .close = close_peer,
+                                       .cut = cut};

@@ -78,6 +78,36 @@ describe("an HTTP client", function()
       assert.same({ a = "3,4", b = "2", host = "localhost:5" }, seen)
     end)
 
+    it("whose headers cannot inject others", function()
+      for _, headers in ipairs { { a = "b\r\nc: d" }, { a = { "b", "c\n" } }, { a = "b\0" }, { ["a\r\n"] = "b" },
+        { ["a b"] = "c" }, { [""] = "a" }, { [1] = "a" }, { a = true }, { host = "a\r\nb: c" }, { host = "a b" },
+        { host = "" }, { host = { "a", "b" } }, { host = "a@b" }, { ["content-length"] = "1" },
+        { Connection = "close" }, { ["transfer-encoding"] = "chunked" } } do
+        assert.has_error(function() client:request(url, { headers = headers }) end)
+        assert.has_error(function() client:open(url, { headers = headers }) end)
+        assert.has_error(function() http.client { headers = headers } end)
+      end
+      for _, method in ipairs { "A B", "A\r\n", "", "CONNECT" } do
+        assert.has_error(function() client:request(url, { method = method }) end)
+      end
+      assert.matches("<0 connections>", tostring(client))
+    end)
+
+    it("whose headers have no blanks at their ends, which HTTP/2 does not allow", function()
+      local seen
+      server:handle("GET", "/seen", function(request)
+        seen = request.headers.a
+        return ""
+      end)
+      for _, protocol in ipairs { "h1", "h2" } do
+        local own = keep(http.client { protocol = protocol })
+        for sent, expected in pairs { [" b\t c \t"] = "b\t c", ["\t "] = "", [""] = "" } do
+          assert.equal(200, assert(own:request(url .. "/seen", { headers = { a = sent } })).status)
+          assert.equal(expected, seen)
+        end
+      end
+    end)
+
     it("with a body of any size, whole or in parts", function()
       for _, size in ipairs { 0, 1, 1000, 3 * MIB } do
         local answer = assert(client:request(url .. "/echo", { body = ("x"):rep(size) }))
@@ -138,6 +168,24 @@ describe("an HTTP client", function()
     end)
     assert.equal(200, client:request(url .. "/hello/you").status)
     assert.matches("<1 connections>", tostring(client))
+  end)
+
+  it("raises if a streamed body does not have the length that was given", function()
+    for _, protocol in ipairs { "h1", "h2" } do
+      local own = keep(http.client { protocol = protocol })
+      local exchange = keep(assert(own:open(url .. "/echo", { method = "POST", length = 5 })))
+      assert.has_error(function() exchange:write "hello!" end)
+      assert(exchange:write "hel")
+      assert.has_error(function() exchange:write "lo!" end)
+      assert.has_error(function() exchange:finish() end)
+      assert(exchange:write "lo")
+      exchange:finish()
+      assert.equal("hello", exchange:read())
+      exchange = keep(assert(own:open(url .. "/none", { method = "POST", length = 5 })))
+      assert.equal(404, exchange:answer().status)
+      for _ in exchange:parts() do end -- the answer is complete before the request
+      exchange:finish()
+    end
   end)
 
   describe("uses connections again:", function()

@@ -128,7 +128,42 @@ describe("the HTTP client in nginx workers #once #peer", function()
     assert.equal("", stage:troubles())
   end)
 
-  it("does not leak killed threads, and serves the last request of a worker that exits", function()
+  it("gets the answer of a server that reads no more of the request, and closes", function()
+    local one = process.start { "python3", "spec/support/python/refusing_server.py" }
+    local stage = nginx_stage.start_with_server { workers = 1, init = [[http = require "keywatch.http"]] }
+    assert.equal(20, stage:ask(stage:workers()[1], ([[
+      local n = 0
+      for _ = 1, 20 do
+        local answer = http.request("http://127.0.0.1:%s", { body = ("x"):rep(10000000) })
+        if answer and answer.status == 413 then n = n + 1 end
+      end
+      return n
+    ]]):format(one:expect "port (%d+)\n")))
+    assert.equal(0, stage:quit())
+  end)
+
+  it("fails if an answer without a length is cut", function()
+    local function path(name) return certificates.directory() .. "/" .. name end
+    local function start(...)
+      return process.start({ "python3", "spec/support/python/cutting_server.py", ... }):expect "port (%d+)\n"
+    end
+    local plain, secure = start(), start(path "server.pem", path "server.key")
+    local stage = nginx_stage.start_with_server { workers = 1, init = [[http = require "keywatch.http"]] }
+    local pid = stage:workers()[1]
+    assert.equal("hello unavailable hello unavailable unavailable", stage:ask(pid, ([[
+      local client = assert(http.client { tls = { ca = %q } })
+      local results = {}
+      for i, url in ipairs { "http://127.0.0.1:%s/end", "http://127.0.0.1:%s/reset", "https://127.0.0.1:%s/end",
+        "https://127.0.0.1:%s/cut", "https://127.0.0.1:%s/reset" } do
+        local answer, err = client:request(url)
+        results[i] = answer and answer.body or err.code
+      end
+      return table.concat(results, " ")
+    ]]):format(path "ca.pem", plain, plain, secure, secure, secure)))
+    assert.equal(0, stage:quit())
+  end)
+
+  it("leaves nothing behind of killed threads, and serves the last request of a worker that exits", function()
     local stage = nginx_stage.start_with_server {
       workers = 1, init = [[http = require "keywatch.http"]],
       init_worker = [[

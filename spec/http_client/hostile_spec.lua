@@ -1,5 +1,6 @@
 --- The HTTP client and servers that break the rules: the client reports what is wrong, and its memory is bounded.
 
+local core = require "keywatch.core"
 local http = require "keywatch.http"
 local keywatch = require "keywatch"
 local testing = require "keywatch.testing"
@@ -157,8 +158,35 @@ describe("the HTTP client and a server that", function()
       end }))
       assert.same({ 413, "big" }, { answer.status, answer.body })
       assert.is_true(n < 1000)
-      assert.equal(413, client:request(url, { body = ("x"):rep(MIB) }).status)
+      for _ = 1, 2 do assert.equal(413, client:request(url, { body = ("x"):rep(MIB) }).status) end
+      assert.equal(413, client:request(url).status)
     end)
+  end)
+
+  it("answers while it is sent a body for longer than the timeout of the head", function()
+    with(function(peer)
+      peer:say(HEAD .. "content-length: 5\r\n\r\n")
+      peer.is_deaf = true
+      keywatch.spawn(function()
+        keywatch.sleep(10)
+        peer:say("hello")
+      end)
+    end, function(client, url)
+      local exchange = assert(client:open(url, { method = "POST", timeout = 5 }))
+      exchange:write(("x"):rep(MIB))
+      assert.equal(10, keywatch.now())
+      assert.equal("hello", exchange:read())
+    end)
+  end)
+
+  it("takes a minute for its head", function()
+    with(function(peer)
+      peer:say("HTTP/1.1 200")
+      keywatch.spawn(function()
+        keywatch.sleep(60)
+        peer:say(GOOD:sub(13))
+      end)
+    end, function(client, url) assert.equal("hello", assert(client:request(url, { timeout = 100 })).body) end)
   end)
 
   it("reads nothing, and sends without an end while it is sent a body", function()
@@ -239,6 +267,51 @@ describe("the HTTP client and a server that", function()
         assert.same({ "unavailable", true }, { err.code, err.maybe_done })
         assert.equal(2, #peers)
       end)
+    with(function(peer) if peer.n_answers > 1 then peer:finish() else peer:say(GOOD) end end,
+      function(client, url, peers)
+        local tasks = {}
+        for i = 1, 4 do tasks[i] = keywatch.spawn(client.request, client, url) end
+        assert(keywatch.join(tasks))
+        assert.equal(4, #peers) -- all idle
+        for _ = 1, 4 do assert.equal("hello", assert(client:request(url)).body) end
+      end)
+  end)
+
+  it("closes a new connection before the request begins", function()
+    with(function() end, function(client, url, peers)
+      local acquire = client.pool.acquire
+      function client.pool.acquire(...)
+        local connection, err = acquire(...)
+        peers[#peers]:finish()
+        keywatch.sleep(1) -- the tasks of a busy program
+        return connection, err
+      end
+      local _, err = client:request(url, { method = "POST" })
+      assert.same({ "unavailable" }, { err.code, err.maybe_done })
+      assert.matches("the server closed the connection", err.message)
+      assert.equal(1, #peers)
+    end)
+  end)
+
+  it("cuts its connection", function()
+    for whole, why in pairs {
+      [HEAD .. "\r\nhel"] = "the connection was cut within the body, after 3 bytes",
+      [HEAD .. "content-length: 5\r\n\r\nhel"] = "the server closed the connection after 3 of 5 bytes of the body",
+      [HEAD] = "the server closed the connection within a head",
+      [GOOD] = false,
+    } do
+      local object = core.http_client({}, 0)
+      object:dial(0)
+      object:opened(0)
+      local id = object:fetch("GET", "host", "/", {}, 0)
+      object:pending()
+      object:feed(whole, 0)
+      object:cut(0)
+      local kind, found
+      repeat kind, found = object:take(id) until kind == "closed"
+      assert.equal(why or nil, found)
+      object:close()
+    end
   end)
 
   it("is left while it is connected to", function()

@@ -97,7 +97,7 @@ describe("the HTTP client over HTTP/2", function()
     store:close()
   end)
 
-  --- Runs fn(client, url, peers) with an HTTP/2 server that calls answer(peer, id) for each request.
+  --- Runs fn(client, url, peers) with a server of HTTP/2 that calls answer(peer, id, has_body) for each request.
   local function with(answer, fn, settings)
     testing.run(function(world)
       local url, peers = raw_server.listen(world, 1000, function(peer)
@@ -110,7 +110,7 @@ describe("the HTTP client over HTTP/2", function()
         frames, peer.rest = h2.frames(peer.rest .. peer.received:sub(peer.taken + 1))
         peer.taken = #peer.received
         for _, frame in ipairs(frames) do
-          if frame.type == "headers" then answer(peer, frame.id) end
+          if frame.type == "headers" then answer(peer, frame.id, frame.flags % 2 == 0) end
           if frame.type == "ping" and frame.flags == 0 and not peer.is_mute then peer:say(h2.pong(frame.payload)) end
         end
       end)
@@ -132,11 +132,15 @@ describe("the HTTP client over HTTP/2", function()
       head({ ":status", "200" }, { "a", "b\r\nc: d" }), head { ":status", "101" },
       head({ "a", "b" }, { ":status", "200" }), head({ ":status", "103" }),
       h2.headers(1, { { ":status", "103" } }):rep(20), h2.headers(1, large, { split = 16000 }),
+      h2.data(1, "hello"), h2.headers(1, { OK[1] }) .. h2.headers(1, { { "a", "b" } }),
+      h2.window(1, 2 ^ 31 - 1), h2.window(0, 2 ^ 31 - 1), h2.data(99, "hello"), h2.headers(2, { OK[1] }),
+      h2.frame("headers", 0, 1, h2.block(OK)) .. h2.frame("continuation", 0, 1, h2.line("a", "b")):rep(10000),
+      h2.ping():rep(10000),
     } do
       with(function(peer) peer:say(bytes) end, function(client, url, peers)
         local answer, err = client:request(url, { timeout = 5 })
         assert.is_nil(answer)
-        assert.is_true(err.code == "malformed" or err.code == "unavailable", err.message)
+        assert.equal("malformed", err.code, err.message)
         assert.equal(1, #peers)
       end)
     end
@@ -144,19 +148,21 @@ describe("the HTTP client over HTTP/2", function()
 
   it("fails if a body does not have its length, or its stream is reset", function()
     local five = { OK[1], { "content-length", "5" } }
-    for text, bytes in pairs {
-      ["longer than its length"] = h2.headers(1, five) .. h2.data(1, "hello!"),
-      ["shorter than its length"] = h2.headers(1, five) .. h2.data(1, "hell", { ends = true }),
-      ["has reset the stream: CANCEL"] = h2.headers(1, OK) .. h2.data(1, "hell") .. h2.reset(1),
-      ["the server closed the connection"] = false,
+    for text, case in pairs {
+      ["longer than its length"] = { "malformed", h2.headers(1, five) .. h2.data(1, "hello!") },
+      ["shorter than its length"] = { "malformed", h2.headers(1, five) .. h2.data(1, "hell", { ends = true }) },
+      ["has reset the stream: CANCEL"] = { "unavailable", h2.headers(1, OK) .. h2.data(1, "hell") .. h2.reset(1) },
+      [""] = { "unavailable", h2.headers(1, OK), is_last = true },
     } do
-      with(function(peer) if bytes then peer:say(bytes) else peer:finish(h2.headers(1, OK)) end end,
-        function(client, url)
-          local answer, err = client:request(url)
-          assert.is_nil(answer)
-          assert.equal("unavailable", err.code)
-          assert.matches(text == "the server closed the connection" and "" or text, err.message)
-        end)
+      with(function(peer)
+        peer:say(case[2])
+        if case.is_last then peer:finish() end
+      end, function(client, url)
+        local answer, err = client:request(url)
+        assert.is_nil(answer)
+        assert.equal(case[1], err.code)
+        assert.matches(text, err.message)
+      end)
     end
   end)
 
@@ -171,23 +177,111 @@ describe("the HTTP client over HTTP/2", function()
     end)
   end)
 
-  it("repeats requests that the server has not taken, elsewhere", function()
-    for _, refuse in ipairs { function(id) return h2.reset(id, "refused_stream") end,
-      function() return h2.goaway(1, "no_error") end } do
-      with(function(peer, id)
-        if peer.number == 1 and id > 1 then
-          peer:say(refuse(id))
-          peer.refuses = true
-        elseif not peer.refuses then
-          peer:say(h2.headers(id, OK, { ends = true }))
+  local REFUSALS = {
+    reset = function(id) return h2.reset(id, "refused_stream") end,
+    goaway = function(id) return h2.goaway(math.max(id - 2, 0), "no_error") end,
+  }
+
+  it("repeats requests that the server has not processed, elsewhere", function()
+    for _, refuse in pairs(REFUSALS) do
+      for _, method in ipairs { "GET", "POST" } do
+        for n_before = 0, 1 do -- requests on the connection before
+          with(function(peer, id)
+            if peer.number == 1 and id > 2 * n_before then
+              peer:say(refuse(id))
+            else
+              peer:say(h2.headers(id, OK, { ends = true }))
+            end
+          end, function(client, url, peers)
+            for _ = 0, n_before do
+              local answer = assert(client:request(url, { method = method, body = method == "POST" and "x" or nil }))
+              assert.equal(200, answer.status)
+            end
+            assert.equal(2, #peers)
+          end)
         end
-      end, function(client, url, peers)
-        assert.equal(200, client:request(url).status)
-        local answer, err = client:request(url)
-        assert.equal(200, answer and answer.status, tostring(err))
-        assert.is_true(#peers <= 2)
+      end
+    end
+  end)
+
+  it("gives up a request that the server refuses again and again, or that cannot be repeated", function()
+    for _, refuse in pairs(REFUSALS) do
+      with(function(peer, id) peer:say(refuse(id)) end, function(client, url, peers)
+        local _, err = client:request(url, { method = "POST", body = "x" })
+        assert.equal("unavailable", err.code)
+        assert.is_nil(err.maybe_done)
+        assert.is_true(#peers > 2 and #peers < 20)
+        local n = #peers
+        _, err = client:request(url, { body = function() end })
+        assert.equal("unavailable", err.code)
+        assert.is_nil(err.maybe_done)
+        assert.equal(n + 1, #peers)
+        local began = keywatch.now()
+        assert.is_nil(client:request(url, { timeout = 0.1 }))
+        assert.is_true(keywatch.now() - began <= 0.1)
       end)
     end
+  end)
+
+  it("loses no request to servers that close connections after some requests", function()
+    with(function(peer, id)
+      if id == 19 then peer:say(h2.goaway(19, "no_error")) end
+      if id <= 19 then peer:say(h2.headers(id, OK, { ends = true })) end
+    end, function(client, url, peers)
+      local tasks = {}
+      for i = 1, 100 do
+        tasks[i] = keywatch.spawn(function() return assert(client:request(url, { method = "POST" })).status end)
+      end
+      assert(keywatch.join(tasks))
+      for _, task in ipairs(tasks) do assert.is_true((task:join())) end
+      assert.is_true(#peers >= 10)
+    end)
+  end)
+
+  it("reports a server that allows no streams", function()
+    with(error, function(client, url, peers)
+      local _, err = client:request(url)
+      assert.equal("unavailable", err.code)
+      assert.matches("the server allows no streams", err.message)
+      assert.equal(1, #peers)
+    end, { max_concurrent_streams = 0 })
+  end)
+
+  it("notices that a body stalls, whatever else moves on the connection", function()
+    local is_busy = false
+    with(function(peer, id, has_body)
+      if not has_body then peer:say(h2.headers(id, OK) .. h2.data(id, "hello")) end
+      if not is_busy then return end
+      is_busy = false
+      keywatch.spawn(function()
+        while not peer.is_closed do
+          peer:say(h2.data(id, "x"))
+          keywatch.sleep(1)
+        end
+      end)
+    end, function(client, url, peers)
+      local function expect_stall(stage, opts)
+        opts.timeout, opts.stall = math.huge, 20
+        local began = keywatch.now()
+        local _, err = client:request(url, opts)
+        assert.equal("timeout", err.code)
+        assert.matches(stage .. ": no byte has moved for 20 s", err.message)
+        assert.is_true(keywatch.now() - began < 50)
+      end
+      local function expect_both() -- the client sends PING frames, which are answered
+        local reader = keywatch.spawn(expect_stall, "the body of the answer", {})
+        keywatch.spawn(expect_stall, "sending the body", { body = ("x"):rep(MIB) }):join()
+        assert(reader:join())
+      end
+      assert(client:open(url)):answer()
+      expect_both()
+      is_busy = true
+      local busy = assert(client:open(url))
+      local other = keywatch.spawn(function() for _ in busy:parts() do end end)
+      expect_both()
+      assert.equal(1, #peers)
+      other:cancel()
+    end)
   end)
 
   it("keeps to the number of streams that the server allows", function()

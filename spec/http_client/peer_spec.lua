@@ -93,6 +93,27 @@ describe("the HTTP client with #once #peer", function()
     end
   end)
 
+  it("a server that cuts the connection of an answer without a length", function()
+    for scheme, paths in pairs {
+      http = { "/end", "/reset" }, https = { "/end", "/cut", "/reset" },
+    } do
+      local secure = scheme == "https" and { path "server.pem", path "server.key" } or {}
+      local one = process.start { "python3", "spec/support/python/cutting_server.py", secure[1], secure[2] }
+      local url = ("%s://127.0.0.1:%s"):format(scheme, one:expect "port (%d+)\n")
+      client:close()
+      client = assert(http.client { tls = secure[1] and { ca = path "ca.pem" } or nil })
+      for _, at in ipairs(paths) do
+        local answer, err = client:request(url .. at)
+        if at == "/end" then
+          assert.equal("hello", assert(answer, err).body)
+        else
+          assert.is_nil(answer, url .. at)
+          assert.equal("unavailable", err.code)
+        end
+      end
+    end
+  end)
+
   it("nginx, with and without TLS, and compressed", function()
     local cert, key = certificates.paths "server"
     local secure = free_port()

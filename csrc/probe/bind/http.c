@@ -501,7 +501,7 @@ static int l_has_room(lua_State *L) {
 
 static int l_is_unanswered(lua_State *L) {
   const http *self = check_http(L);
-  lua_pushboolean(L, self->exchange != NULL && self->exchange->is_unanswered);
+  lua_pushboolean(L, self->exchange != NULL && self->exchange->fate == KW_FATE_UNANSWERED);
   return 1;
 }
 

@@ -231,12 +231,17 @@ static void identify_peer(kw_peer *peer, const char *name) {
   snprintf(server->common_name, sizeof server->common_name, "%s", name == NULL ? "" : name);
 }
 
+static void cut(void *ctx, int64_t now) {
+  feed(ctx, NULL, 0, now);
+}
+
 static const kw_peer_face accepted = {.feed = feed,
                                       .pending = pending,
                                       .wrote = wrote,
                                       .state = state,
                                       .step = step,
-                                      .close = close_peer};
+                                      .close = close_peer,
+                                      .cut = cut};
 
 /* }====== */
 
@@ -308,12 +313,17 @@ static void client_close(void *ctx, const char *why) {
   strncpy(client->why, why == NULL ? "" : why, sizeof client->why - 1);
 }
 
+static void client_cut(void *ctx, int64_t now) {
+  client_feed(ctx, NULL, 0, now);
+}
+
 static const kw_peer_face dialed = {.feed = client_feed,
                                     .pending = client_pending,
                                     .wrote = client_wrote,
                                     .state = client_state,
                                     .step = client_step,
-                                    .close = client_close};
+                                    .close = client_close,
+                                    .cut = client_cut};
 
 /* }====== */
 

@@ -21,6 +21,7 @@ local RECORD = 16384      -- bytes of one TLS record
 local IDLE_MS = 2 ^ 31 - 1 -- the timeout of a read, which is then repeated
 local SEND_MS = 60000
 local CONNECT_MS = 60000
+local LINGER = 1          -- seconds in which the reader reads what the peer has sent before a write failed
 local REST = 3600         -- seconds after which a writer checks again without a notice
 
 local socket_methods = {}
@@ -94,7 +95,7 @@ local function decrypt(self)
   local _, fault = channel:error()
   if self.is_open and not self.has_read_end and (state.got_end or fault == "cut") then
     self.has_read_end = true
-    client:feed("", self.now())
+    if state.got_end then client:feed("", self.now()) else client:cut(self.now()) end
   end
   return state
 end
@@ -136,11 +137,12 @@ local function takes_bytes(self)
   return state.wants_bytes and not state.may_read and (not self.is_open or (self.client:state()))
 end
 
---- Gives bytes of the socket to the client. "" is the end.
-local function take(self, bytes)
+--- Gives bytes of the socket to the client. "" is the end; has_failed: the end of a socket that has failed.
+local function take(self, bytes, has_failed)
   local channel = self.channel
   if not channel then
     if bytes == "" then self.has_read_end = true end
+    if has_failed then return self.client:cut(self.now()) end
     return self.client:feed(bytes, self.now())
   end
   local used = channel:feed(bytes)
@@ -169,7 +171,7 @@ local function read_all(self)
       bytes = partial
     elseif not bytes then
       if text ~= "closed" then self.why = self.why or text end
-      take(self, "")
+      take(self, "", text ~= "closed")
       self.has_lost = true
       self:notify()
       return self.on_news()
@@ -224,6 +226,22 @@ local function must_end(self)
   return is_done or self.channel:state().is_done
 end
 
+--- Waits for a notice, at most so many seconds.
+local function rest(self, seconds)
+  self.is_waiting = true
+  self.signal:wait(seconds)
+  self.is_waiting = false
+end
+
+--- Waits until the reader has ended, because a peer that takes no more bytes may have sent an answer.
+local function await_reader(self)
+  local deadline = self.now() + LINGER
+  while not self.has_lost and not self.is_cut and self.now() < deadline do
+    self.is_notified = false
+    rest(self, deadline - self.now())
+  end
+end
+
 --- Writes until the connection must end. Returns nil, or the reason of a failure.
 local function write_all(self)
   local socket = self.socket
@@ -233,13 +251,14 @@ local function write_all(self)
     local bytes = gather(self)
     if bytes ~= "" then
       local ok, text = socket:send(bytes)
-      if not ok then return text end
+      if not ok then
+        await_reader(self)
+        return text
+      end
     elseif must_end(self) then
       return self.why or fault_of_channel(self)
     elseif not self.is_notified then
-      self.is_waiting = true
-      self.signal:wait(REST)
-      self.is_waiting = false
+      rest(self, REST)
     end
   end
 end

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 --- client: an HTTP client: requests, with one retry and redirects; and streams.
 
+local backoffs = require "keywatch.client.backoff"
 local check = require "keywatch.support.check"
 local compat = require "keywatch.support.compat"
 local core = require "keywatch.core"
@@ -12,6 +13,8 @@ local pools = require "keywatch.http.pool"
 local security = require "keywatch.client.security"
 
 local MAX_FIELDS = 100
+local MAX_REFUSALS = 10 -- of one request, by servers of HTTP/2
+local BACKOFF = { first = 0.01, longest = 0.5 } -- seconds between refusals
 local TOKEN = "^[%w!#$%%&'*+%-.^_`|~]+$"
 
 -- Methods whose request may be sent twice.
@@ -29,6 +32,51 @@ local client_methods, client_mt = check.class "keywatch.http_client"
 function client_mt:__tostring()
   return ("keywatch.http_client<%d connections%s>"):format(self.pool.count, self.pool.is_closed and ", closed" or "")
 end
+
+-- {====== Headers ======
+
+--- Adds the values of a header to a list of fields. Raises if the header is not valid.
+local function add_header(list, name, value, what)
+  if type(name) ~= "string" or not name:find(TOKEN) then
+    check.misuse("%s: the name of a header is not valid: %s", what, check.shown(name))
+  end
+  if RESERVED[name:lower()] then check.misuse("%s: the header '%s' is set by the client itself", what, name) end
+  for _, one in ipairs(type(value) == "table" and value or { value }) do
+    if type(one) ~= "string" and type(one) ~= "number" then
+      check.misuse("%s: the header '%s' must be a string, not %s", what, name, check.shown(one))
+    end
+    local text = tostring(one):match("^[ \t]*(.*[^ \t])") or ""
+    if text:gsub("\t", ""):find("%c") then check.misuse("%s: the header '%s' has control bytes", what, name) end
+    list[#list + 1], list[#list + 2] = name:lower(), text
+  end
+end
+
+--- Returns the headers of a request by name in lower case. Those of the request replace those of the client.
+local function headers_of(self, own)
+  local by_name = { ["user-agent"] = "keywatch", ["accept-encoding"] = self.opts.decompress and "gzip" or nil }
+  for _, headers in ipairs { self.opts.headers, own or {} } do
+    for name, value in pairs(headers) do by_name[type(name) == "string" and name:lower() or name] = value end
+  end
+  return by_name
+end
+
+--- Returns headers as a list of fields; and the value of the header host, if there is one. Headers whose value is false
+-- are left out.
+local function fields_of(by_name, what)
+  local list, host = {}, nil
+  for name, value in pairs(by_name) do
+    if name == "host" and value then
+      host = type(value) == "string" and value or ""
+      if not locations.is_authority(host) then
+        check.misuse("%s: the header 'host' is not a host: %s", what, check.shown(value))
+      end
+    elseif value then add_header(list, name, value, what) end
+  end
+  if #list > 2 * MAX_FIELDS then check.misuse("%s: there are more than %d headers", what, MAX_FIELDS) end
+  return list, host
+end
+
+-- }======
 
 -- {====== Options ======
 
@@ -60,6 +108,7 @@ local function new(opts)
   for name, value in pairs(DEFAULTS) do own[name] = opts[name] or value end
   own.headers = opts.headers or {}
   own.decompress = opts.decompress ~= false and core.inflater() ~= nil
+  fields_of(headers_of { opts = own }, "client")
   local shared, err
   local protocols = opts.protocol or "any"
   if opts.tls then
@@ -89,43 +138,6 @@ end
 
 -- {====== Requests ======
 
---- Adds the values of a header to a list of fields. Raises if the header is not valid.
-local function add_header(list, name, value, what)
-  if type(name) ~= "string" or not name:find(TOKEN) then
-    check.misuse("%s: the name of a header is not valid: %s", what, check.shown(name))
-  end
-  if RESERVED[name:lower()] then check.misuse("%s: the header '%s' is set by the client itself", what, name) end
-  for _, one in ipairs(type(value) == "table" and value or { value }) do
-    if type(one) ~= "string" and type(one) ~= "number" then
-      check.misuse("%s: the header '%s' must be a string, not %s", what, name, check.shown(one))
-    end
-    local text = tostring(one)
-    if text:gsub("\t", ""):find("%c") then check.misuse("%s: the header '%s' has control bytes", what, name) end
-    list[#list + 1], list[#list + 2] = name:lower(), text
-  end
-end
-
---- Returns the headers of a request by name in lower case. Those of the request replace those of the client.
-local function headers_of(self, own)
-  local by_name = { ["user-agent"] = "keywatch", ["accept-encoding"] = self.opts.decompress and "gzip" or nil }
-  for _, headers in ipairs { self.opts.headers, own or {} } do
-    for name, value in pairs(headers) do by_name[type(name) == "string" and name:lower() or name] = value end
-  end
-  return by_name
-end
-
---- Returns headers as a list of fields, { name, value, name, value }; and the value of the header host, or nil. Headers
--- whose value is false are left out.
-local function fields_of(by_name, what)
-  local list, host = {}, nil
-  for name, value in pairs(by_name) do
-    if name == "host" and value then host = tostring(value)
-    elseif value then add_header(list, name, value, what) end
-  end
-  if #list > 2 * MAX_FIELDS then check.misuse("%s: there are more than %d headers", what, MAX_FIELDS) end
-  return list, host
-end
-
 --- Returns the request of a URL and options; or nil and an error if the URL is not valid.
 local function new_request(url, opts, headers, what)
   check.argument(type(url) == "string", 1, what, "URL", url)
@@ -136,28 +148,39 @@ local function new_request(url, opts, headers, what)
   local list, host = fields_of(headers, what)
   local location, why = locations.parse(url)
   if not location then return nil, errors.new("invalid_argument", ("keywatch: the URL '%s' %s"):format(url, why)) end
-  return { method = method, url = url, location = location, list = list, host = host, length = 0 }
+  return { method = method, url = url, location = location, list = list, host = host, length = 0,
+    is_idempotent = IS_IDEMPOTENT[method] or false }
+end
+
+--- Begins an exchange on a connection. Returns it; or nil, why not, and true if another connection may begin it.
+local function begin_on(self, connection, request, limits)
+  local takes_more, was_used = connection.core:is_idle(), connection.was_used
+  local exchange = exchanges.begin(self.pool, connection, request, limits)
+  if exchange then
+    exchange.client = self -- must not be collected before the exchange
+    exchange.decompresses = self.opts.decompress
+    return exchange
+  end
+  local _, _, why = connection:poll()
+  connection.is_retired = not takes_more
+  self.pool:release(connection)
+  local text = takes_more and "the request is not valid" or why or "the connection has ended"
+  local err = errors.new(takes_more and "invalid_argument" or "unavailable", ("keywatch: %s %s: %s"):format(
+    request.method, request.url, text))
+  return nil, err, not takes_more and (was_used or connection.is_shared)
 end
 
 --- Takes a connection and begins an exchange. Returns the exchange; or nil and an error.
 local function begin(self, request, limits)
-  while true do
-    local connection, err = self.pool:acquire(request.location, limits.deadline)
+  local exchange, err, may_repeat
+  for _ = 0, MAX_REFUSALS do
+    local connection
+    connection, err = self.pool:acquire(request.location, limits.deadline)
     if not connection then return nil, err end
-    local was_used = connection.was_used
-    local exchange = exchanges.begin(self.pool, connection, request, limits)
-    if exchange then
-      exchange.client = self -- must not be collected before the exchange
-      exchange.decompresses = self.opts.decompress
-      return exchange
-    end
-    connection.is_retired = true
-    self.pool:release(connection)
-    if not was_used then
-      return nil, errors.new("invalid_argument", ("keywatch: %s %s: the request is not valid"):format(request.method,
-        request.url))
-    end
+    exchange, err, may_repeat = begin_on(self, connection, request, limits)
+    if not may_repeat then break end
   end
+  return exchange, err
 end
 
 --- Returns the time limits of a request.
@@ -195,8 +218,7 @@ local function read_answer(exchange, max_body)
     if not part then break end
     parts[#parts + 1], left = part, left - #part
     if left < 0 then
-      exchange:close()
-      return nil, exchanges.new_error(exchange, "answer_too_large", ("the body is larger than max_body, %d bytes")
+      return nil, exchanges.fail(exchange, "answer_too_large", ("the body is larger than max_body, %d bytes")
         :format(max_body))
     end
   end
@@ -209,27 +231,53 @@ local function perform(exchange, body, max_body)
   return read_answer(exchange, max_body)
 end
 
---- Makes a request once. Returns the answer; or nil, an error, and true if the request may be sent again.
+--- Returns how a request that has failed may be sent again: "refused", the server has not processed it; "stale", the
+-- connection was used before, and has ended without an answer; or nil.
+local function repetition_of(exchange, body, failure)
+  if failure.code ~= "unavailable" or body ~= nil and type(body) ~= "string" then return nil end
+  if exchange.fate == "unprocessed" then return "refused" end
+  local is_stale = exchange.is_repeatable and exchange.fate == "unanswered" and exchange.request.is_idempotent
+  return is_stale and "stale" or nil
+end
+
+--- Makes a request once. Returns the answer; or nil, an error, and the result of repetition_of.
 local function attempt(self, request, body, limits, max_body)
   local exchange, err = begin(self, request, limits)
-  if not exchange then return nil, err, false end
+  if not exchange then return nil, err end
   local ok, answer, failure = driver.protect(exchange.close, exchange, perform, exchange, body, max_body)
   if not ok or not answer then exchange:close() end
   if not ok then error(answer, 0) end
   if answer then return answer end
-  local may_repeat = exchange.is_repeatable and exchange.is_unanswered and failure.code == "unavailable"
-    and IS_IDEMPOTENT[request.method] and (body == nil or type(body) == "string")
-  if may_repeat then exchange.connection.is_retired = true end
-  if not IS_IDEMPOTENT[request.method] then failure.maybe_done = true end
-  return nil, failure, may_repeat
+  exchanges.mark(exchange, failure)
+  local repetition = repetition_of(exchange, body, failure)
+  if repetition then exchange.connection.is_retired = true end
+  return nil, failure, repetition
 end
 
---- Makes a request, and repeats it once if the connection was used before and has ended without an answer.
+--- Waits before a refused request is sent again. Returns false if that would take too long.
+local function pause(seconds, deadline)
+  local d = driver.get()
+  if deadline and d.now() + seconds >= deadline then return false end
+  d.sleep(seconds)
+  return true
+end
+
+--- Makes a request, and again as repetition_of says: a refused one after a while, and a stale one once.
 local function attempt_and_retry(self, request, body, limits, max_body)
+  local refusals, was_stale, seconds_after = 0, false, backoffs.new(BACKOFF)
   request.length = type(body) == "string" and #body or body and -1 or 0
-  local answer, err, may_repeat = attempt(self, request, body, limits, max_body)
-  if may_repeat then answer, err = attempt(self, request, body, limits, max_body) end
-  return answer, err
+  while true do
+    local answer, err, repetition = attempt(self, request, body, limits, max_body)
+    if repetition == "stale" and not was_stale then
+      was_stale = true
+      self.pool:drop_idle(request.location.key) -- they may have ended, too
+    elseif repetition == "refused" and refusals < MAX_REFUSALS then
+      refusals = refusals + 1
+      if not pause(seconds_after(refusals), limits.deadline) then return nil, err end
+    else
+      return answer, err
+    end
+  end
 end
 
 -- {====== Redirects ======

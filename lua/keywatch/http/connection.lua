@@ -43,8 +43,10 @@ function connection_methods:poll()
   return object:health()
 end
 
---- Returns a number that changes when bytes were received or sent.
-function connection_methods:progress()
+--- Returns a number that changes when bytes have moved; with the id of an exchange over HTTP/2, bytes of that exchange.
+function connection_methods:progress(id)
+  local moved = id and self.core:moved(id)
+  if moved then return moved end
   local _, _, _, _, received = self.core:health()
   return (received or 0) - self.core:unsent()
 end

@@ -11,8 +11,6 @@ local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
 local sooner = require("keywatch.task.timers").sooner
 
-local REFUSED = "the answer is refused: " -- the beginning of the core's text about a malformed answer
-
 local COMPRESSED = { gzip = true, ["x-gzip"] = true, deflate = true } -- values of content-encoding
 
 local exchange_methods, exchange_mt = check.class "keywatch.exchange"
@@ -37,6 +35,12 @@ local function new_error(self, code, text)
   return errors.new(code, ("keywatch: %s %s: %s"):format(self.request.method, self.request.url, text))
 end
 
+--- Sets maybe_done of the error of an exchange. Returns the error.
+local function mark(self, err)
+  if not self.request.is_idempotent and self.fate ~= "unprocessed" then err.maybe_done = true end
+  return err
+end
+
 --- Releases the connection. `is_complete`: another exchange may use it.
 local function release(self, is_complete)
   if self.is_over then return end
@@ -53,7 +57,7 @@ end
 
 --- Ends the exchange with an error, and returns the error.
 local function fail(self, code, text)
-  self.failure = self.failure or new_error(self, code, text)
+  self.failure = self.failure or mark(self, new_error(self, code, text))
   release(self, false)
   return self.failure
 end
@@ -89,10 +93,11 @@ local function begin(pool, connection, request, limits)
     trailers_by_name = nil,
     has_end = false,     -- all of the body was taken
     is_finished = false, -- the request is complete
+    left = request.length >= 0 and request.length or math.huge, -- bytes of the request's body that were not written
     is_over = false,     -- the connection was released
     failure = nil,       -- the error that the exchange has ended with
-    is_unanswered = false, -- the exchange has failed before a byte of the answer has arrived
-    is_streamed = false, -- the deadline ends when the head of the answer has arrived
+    fate = nil,          -- of a failed exchange: see take in csrc/bind/lua_fetch.h
+    is_streamed = false, -- the deadline is that of the head
     decompresses = false, -- a compressed body is decompressed
     inflater = nil,      -- of the core, while the body is compressed
     compressed = nil,    -- bytes of the body that are being decompressed
@@ -105,12 +110,11 @@ end
 
 -- {====== Receiving ======
 
-local function on_closed(self, why, is_unanswered)
+local function on_closed(self, why, fate)
   if why and not self.has_end then
-    self.is_unanswered = is_unanswered
-    local is_malformed = why:sub(1, #REFUSED) == REFUSED or why:find("malformed", 1, true) ~= nil
-    self.failure = self.pool.is_closed and errors.closed("client")
-      or new_error(self, is_malformed and "malformed" or "unavailable", why)
+    self.fate = fate
+    self.failure = mark(self, self.pool.is_closed and errors.closed("client")
+      or new_error(self, fate == "malformed" and "malformed" or "unavailable", why))
   end
   release(self, why == nil)
 end
@@ -160,17 +164,18 @@ end
 local function await(self, own, has_stall, stage)
   local d, stall = driver.get(), has_stall and self.stall or math.huge
   while true do
-    local now, before = d.now(), has_stall and self.connection:progress()
+    local now, before = d.now(), has_stall and self.connection:progress(self.id)
     local limit = sooner(sooner(own, self.deadline), stall < math.huge and now + stall or nil)
     if self.arrival:wait(limit and math.max(0, limit - now)) then return true end
     now = d.now()
     if limit and now < limit then return nil, core.new_error("timeout") end -- driver.expire has ended the wait
+    if self.is_streamed and not self.head and take(self) then return true end
     if self.deadline and now >= self.deadline then
       if self.connection:progress() == self.began_at then self.connection.is_retired = true end -- it may be dead
       return nil, fail(self, "timeout", stage .. " took too long")
     elseif own and now >= own then
       return nil, core.new_error("timeout")
-    elseif self.is_over or self.connection:progress() == before then
+    elseif self.is_over or self.connection:progress(self.id) == before then
       return nil, self.failure or fail(self, "timeout", ("%s: no byte has moved for %g s"):format(stage, stall))
     end
   end
@@ -196,6 +201,8 @@ end
 function exchange_methods:write(bytes)
   check.argument(type(bytes) == "string", 1, "write", "string", bytes)
   if self.is_finished then check.misuse("write: the request is complete") end
+  if #bytes > self.left then check.misuse("write: the body is longer than its length") end
+  self.left = self.left - #bytes
   if not self.is_over and not self.has_end and self.room >= 0 then
     local has_room = self.connection.core:write(self.id, bytes)
     if has_room then return true end
@@ -205,11 +212,18 @@ function exchange_methods:write(bytes)
     or new_error(self, "closed", "the exchange has ended before the request: call answer() for the reason")
 end
 
---- Ends the request. Does nothing if the request is complete.
-function exchange_methods:finish()
+--- Ends the request, if it has not ended.
+local function finish(self)
   if self.is_finished then return end
   self.is_finished = true
   if not self.is_over then self.connection.core:finish(self.id) end
+end
+
+--- Ends the request. Does nothing if it has ended.
+function exchange_methods:finish()
+  local is_short = self.left > 0 and self.left < math.huge and not self.is_over and not self.has_end
+  if is_short then check.misuse("finish: the body is shorter than its length") end
+  finish(self)
 end
 
 -- }======
@@ -236,8 +250,7 @@ end
 -- once.
 local function conclude(self)
   while take(self) do end
-  if self.is_finished or self.is_over then return end
-  self:finish()
+  if not self.is_over then finish(self) end
 end
 
 --- Waits for the next part of the body, and returns it as it was sent; nil after the last one; or nil and an error.
@@ -319,4 +332,4 @@ end
 
 exchange_mt.__close = exchange_methods.close
 
-return { begin = begin, new_error = new_error, methods = exchange_methods }
+return { begin = begin, fail = fail, mark = mark, methods = exchange_methods }

@@ -37,6 +37,11 @@ local function parse_authority(text)
   return host, port
 end
 
+--- True if a text is a host, with or without a port.
+local function is_authority(text)
+  return (parse_authority(text)) ~= nil
+end
+
 --- Takes a URL apart. Returns { key = the URL of the origin, address = as of support/url.lua, authority =, scheme =,
 -- path = with the query }; or nil and what is wrong, as the end of a sentence.
 local function parse(text)
@@ -71,4 +76,4 @@ local function resolve(location, reference)
   return location.key .. path:match("^(.*/)") .. reference
 end
 
-return { parse = parse, resolve = resolve }
+return { is_authority = is_authority, parse = parse, resolve = resolve }

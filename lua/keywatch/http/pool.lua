@@ -171,16 +171,21 @@ local function serve_waiting(self)
   end
 end
 
+--- Returns why a new connection takes no requests.
+local function trouble_of(connection)
+  local _, is_over, why = connection:poll()
+  return why or not is_over and "the server allows no streams" or nil
+end
+
 --- Continues to open the connection of a waiter. Returns true if that has ended; and the seconds until it must be
 -- continued, or nil.
 local function step(self, waiter, now)
   local attempt = waiter.attempt
   local found = attempt:step(now)
   if found == nil then return false, attempt:until_lookup(now) end
-  if found then
+  if found and found:takes_more() then
     local host = self.hosts[waiter.endpoint.key]
     self.open[found] = true
-    found:takes_more() -- sets is_shared
     waiter.connection = take(found)
     if found.is_shared then
       table.insert(host.shared, found)
@@ -188,7 +193,8 @@ local function step(self, waiter, now)
     end
   else
     subtract(self, waiter.endpoint.key)
-    waiter.trouble = attempt.trouble or "the connection has ended"
+    waiter.trouble = found and trouble_of(found) or attempt.trouble or "the connection has ended"
+    if found then found:close() end
   end
   waiter.event:set()
   return true
@@ -273,7 +279,13 @@ function pool_methods:acquire(endpoint, deadline)
   return nil, err
 end
 
---- Releases a connection from an exchange that has ended.
+--- Closes the idle connections to an origin.
+function pool_methods:drop_idle(key)
+  local host = self.hosts[key]
+  while host and host.idle[1] do drop(self, host.idle[1]) end
+end
+
+--- Takes back a connection, whose exchange has ended.
 function pool_methods:release(connection)
   connection.was_used, connection.count = true, connection.count - 1
   local is_open = self.open[connection] and not self.is_closed
