@@ -274,7 +274,7 @@ static int l_answer(lua_State *L) {
   bool is_whole = lua_type(L, 5) == LUA_TSTRING;
   kw_slice body = is_whole ? kw_bind_bytes(L, 5) : (kw_slice){0};
   if (is_whole) {
-    answer.length = (int64_t)body.len;
+    answer.length = answer.status == 304 ? -1 : (int64_t)body.len; /* 304: that with status 200 */
   } else if (!lua_isnoneornil(L, 5)) {
     answer.length = kw_bind_check_int(L, 5, 0);
   }

@@ -56,6 +56,19 @@ local function declare(protocol)
     return assert(one:wait())
   end
 
+  --- Makes a HEAD request on a new connection. Returns the whole answer.
+  local function head(target)
+    if protocol == "HTTP/2" then
+      local answer = curl.ask(port, "HEAD", target)
+      assert.equal("", answer.body)
+      return " " .. answer.status .. " " .. answer.head
+    end
+    local one = connect()
+    one:say(("HEAD %s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"):format(target))
+    if not process.turn_until(function() return one.is_over end) then error("the answer does not end", 2) end
+    return one:received()
+  end
+
   describe("calls the handler of the", function()
     local function named(name) return function(request) return name .. ":" .. (request.params.x or "") end end
 
@@ -92,10 +105,38 @@ local function declare(protocol)
     end)
 
     it_1("method GET for HEAD, without the body", function()
+      assert.matches("^HTTP/1.1 200 OK\r\n.*\r\ncontent%-length: 5\r\n.*\r\n\r\n$", head "/a/d")
+    end)
+
+    it("method GET for HEAD, which ends once the head is sent", function()
+      local ends, written = {}, 0
+      server:handle("GET", "/changes", function(request)
+        local ok, err = pcall(request.answer, request, 200, { kind = "stream" })
+        ends.answer = not ok and err.code
+        error(err, 0)
+      end)
+      server:handle("GET", "/endless", function(request)
+        local ok, err = true, nil
+        while ok and written < 1000 do
+          ok, err = pcall(request.write, request, "x")
+          written = written + 1
+        end
+        ends.write = not ok and err.code
+      end)
+      assert.matches("\r\nkind: stream\r\n", head "/changes")
+      assert.matches(" 200 ", head "/endless")
+      assert.same({ answer = "cancelled", write = "cancelled" }, ends)
+      assert.equal(1, written)
+      assert.same({}, lines)
+    end)
+
+    it_1("method GET for HEAD, and then that of the next request on the connection", function()
       local one = connect()
-      one:say("HEAD /a/d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
-      process.turn_until(function() return one.is_over end)
-      assert.matches("^HTTP/1.1 200 OK\r\n.*\r\ncontent%-length: 5\r\n.*\r\n\r\n$", one:received())
+      one:say(("HEAD /a/d HTTP/1.1\r\nhost: localhost\r\n\r\n"):rep(3) .. "GET /a/e HTTP/1.1\r\nhost: localhost\r\n\r\n")
+      process.turn_until(function() return one.is_over or one:received():find("one:e", 1, true) end)
+      local _, n = one:received():gsub("HTTP/1.1 200 OK\r\n", "")
+      assert.equal(4, n)
+      assert.is_false(one.is_over)
     end)
   end)
 
@@ -153,7 +194,8 @@ local function declare(protocol)
 
     it("500, and a line in the log, if the handler fails", function()
       for _, handler in ipairs {
-        function() error "secret" end, function() end, function() return {} end,
+        function() error "secret" end, function() end, function() return {} end, function() return 200, {} end,
+        function() return 103 end, function(request) request:answer(100) end,
         function(request) request:answer(200, { ["bad name"] = "x" }) end,
         function(request) request:answer(99) end,
       } do
@@ -163,6 +205,25 @@ local function declare(protocol)
         assert.equal(500, answer.status)
         assert.is_nil(answer.body:find("secret"))
         assert.equal(before + 1, #lines, table.concat(lines, "\n"))
+      end
+    end)
+
+    it("no length if the status is 304", function()
+      server:handle("GET", "/known", function() return 304 end)
+      local answer = head "/known"
+      assert.matches(" 304 ", answer)
+      assert.is_nil(answer:find("content-length", 1, true))
+    end)
+
+    it("no body if the status has none", function()
+      local failures = {}
+      for _, status in ipairs { 204, 304 } do
+        server:handle("GET", "/" .. status, function(request)
+          request:answer(status)
+          failures[status] = select(2, pcall(request.write, request, "x"))
+        end)
+        assert.equal(status, ask("GET", "/" .. status).status)
+        assert.matches("write: an answer with status " .. status .. " has no body", failures[status])
       end
     end)
 

@@ -21,6 +21,8 @@ local routes = require "keywatch.server.routes"
 
 local MAX_BODY = 1.5 * 1024 * 1024 -- bytes, default
 local TEXT = "text/plain; charset=utf-8"
+local LEAST_STATUS = 200 -- a lower one is of an interim answer
+local HAS_NO_BODY = { [204] = true, [304] = true }
 
 -- The HTTP status for each gRPC status; 500 for the others.
 local STATUS = {
@@ -132,18 +134,28 @@ local function send_answer(self, status, headers, body)
   local list = headers and list_of(headers) or { "content-type", TEXT }
   call.check_interest(self)
   origin.add_headers(server.origins, self, list)
-  if not server.object:answer(self.id, status, list, body) then
+  if status < LEAST_STATUS or not server.object:answer(self.id, status, list, body) then
     check.misuse("answer: the status or a header is not valid")
   end
   self.status, self.has_ended = status, type(body) == "string"
 end
 
---- Sends the head of the answer. `length` is that of the body, if it is known.
+--- Sends the head of an answer that the handler will write. To HEAD that is the whole answer: raises "cancelled", since
+-- a handler that writes to no client would never wait.
+local function begin_answer(self, status, headers, length)
+  send_answer(self, status, headers, length)
+  if self.method ~= "HEAD" then return end
+  self.server.object:finish(self.id, grpc_status.OK)
+  self.has_ended = true
+  call.check_interest(self)
+end
+
+--- Sends the head of the answer. `length` is that of the body, if it is known. Raises "cancelled" if the method is HEAD.
 function request_methods:answer(status, headers, length)
   check.argument(type(status) == "number", 1, "answer", "number", status)
   check.argument(length == nil or type(length) == "number", 3, "answer", "number", length)
   if self.status then check.misuse("answer: the request was answered already") end
-  send_answer(self, status, headers or {}, length)
+  begin_answer(self, status, headers or {}, length)
 end
 
 --- Sends a part of the body, and waits while the client does not take it. Returns true; or nil and an error of code
@@ -151,7 +163,8 @@ end
 function request_methods:write(bytes, timeout)
   check.timeout(timeout, "write", 2)
   check.argument(type(bytes) == "string", 1, "write", "string", bytes)
-  if not self.status then send_answer(self, 200) end
+  if not self.status then begin_answer(self, 200) end
+  if HAS_NO_BODY[self.status] then check.misuse("write: an answer with status %d has no body", self.status) end
   self.is_streamed = true
   return call.send(self, bytes, timeout)
 end
