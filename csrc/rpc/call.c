@@ -15,12 +15,21 @@ static kw_call *find(const kw_server *server, uint64_t id) {
 }
 
 void kw_call_announce(kw_server *server, kw_call *c, unsigned news) {
+  kw_news *queue = c->peer == NULL ? &server->closed_news : &c->peer->news;
   c->news |= news;
-  if (kw_link_is_alone(&c->link)) kw_link_add(&server->news, &c->link);
+  if (kw_link_is_alone(&c->link)) kw_link_add(&queue->calls, &c->link);
+  if (kw_link_is_alone(&queue->link)) kw_link_add(&server->news, &queue->link);
+}
+
+/* Removes a call from its queue. */
+static void withdraw(kw_news *queue, kw_call *c) {
+  kw_link_remove(&c->link);
+  if (kw_link_is_alone(&queue->calls)) kw_link_remove(&queue->link);
 }
 
 /* The messages are charged to the account, too. */
 void kw_call_detach(kw_call *c, int status) {
+  withdraw(&c->peer->news, c);
   kw_message_queue_clear(&c->messages);
   kw_link_remove(&c->member);
   kw_account_credit(c->account, CALL_BYTES + c->metadata->len + c->gathered);
@@ -38,7 +47,6 @@ static void detach_from_stream(kw_call *c, const kw_stream *stream) {
 }
 
 void kw_call_free(kw_server *server, kw_call *c) {
-  kw_link_remove(&c->link);
   kw_map_remove(&server->calls, c->id);
   kw_map_shrink(&server->calls, 0);
   kw_free(c);
@@ -50,12 +58,15 @@ bool kw_call_has_news(const kw_server *server) {
 
 uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status) {
   if (!kw_call_has_news(server)) return 0;
-  kw_call *c = KW_CONTAINER_OF(server->news.next, kw_call, link);
+  kw_news *queue = KW_CONTAINER_OF(server->news.next, kw_news, link);
+  kw_call *c = KW_CONTAINER_OF(queue->calls.next, kw_call, link);
   uint64_t id = c->id;
   *news = c->news;
   *status = c->status;
   c->news = 0;
+  kw_link_remove(&queue->link);
   kw_link_remove(&c->link);
+  if (!kw_link_is_alone(&queue->calls)) kw_link_add(&server->news, &queue->link);
   if (*news & KW_CALL_NEWS_END) kw_call_free(server, c);
   return id;
 }

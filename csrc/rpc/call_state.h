@@ -45,7 +45,7 @@ struct kw_call {
   bool lags;            /* HTTP: a broadcast has left it out, since the publish `lags_at` */
   int64_t lags_at;
   kw_link member; /* HTTP: in a broadcast, see rpc/broadcast.h */
-  kw_link link;   /* in the list of calls with news */
+  kw_link link;   /* among the calls of its connection that have news */
 };
 
 /* Makes a call. The caller sets the carrier, the method, and the stream or the exchange. Takes over the reference to
@@ -55,7 +55,8 @@ kw_call *kw_call_new(kw_server *server, kw_peer *peer, kw_account *account, kw_b
 /* Adds news for Lua. */
 void kw_call_announce(kw_server *server, kw_call *call, unsigned news);
 
-/* Ends a call: detaches it from its connection, which may close next, and drops its messages. */
+/* Ends a call: detaches it from its connection, which may close next, and drops its messages. The caller announces the
+ * end next, or frees the call. */
 void kw_call_detach(kw_call *call, int status);
 
 /* Frees a call that was detached. */

@@ -152,6 +152,7 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
   peer->server = server;
   kw_driver_init(&peer->driver, hooks);
   peer->last_progress = now;
+  kw_news_init(&peer->news);
   kw_link_add(&server->peers, &peer->link);
   server->n_peers++;
   server->counters.accepted++;

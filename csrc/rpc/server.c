@@ -49,6 +49,7 @@ kw_server *kw_server_new(kw_store *store, kw_hub *hub, const kw_server_options *
   server->budget = (kw_budget){.max = options->connection_quota, .base = KW_CONNECTION_BASE};
   kw_link_init(&server->peers);
   kw_link_init(&server->news);
+  kw_news_init(&server->closed_news);
   kw_link_init(&server->long_answers);
   kw_link_init(&server->writes);
   kw_link_init(&server->undurable);

@@ -61,6 +61,12 @@ extern const kw_method kw_kv_methods[];
 extern const kw_method kw_lease_methods[];
 extern const kw_method kw_watch_methods[];
 
+/* The calls of one connection that have news for Lua. Connections take turns: one with many calls delays no others. */
+typedef struct kw_news {
+  kw_link calls; /* those with news, oldest first */
+  kw_link link;  /* among the kw_news of the server that have calls, the next one first */
+} kw_news;
+
 struct kw_server {
   kw_store *store; /* NULL: closed, or a server without a store */
   kw_hub *hub;     /* the same */
@@ -107,7 +113,8 @@ struct kw_server {
 
   kw_map calls; /* calls that Lua answers or intercepts, by id */
   uint64_t last_call;
-  kw_link news; /* calls with news for Lua, oldest first */
+  kw_link news;        /* the kw_news that have calls */
+  kw_news closed_news; /* of calls without a connection */
   bool is_intercepting;
   bool is_inspecting;     /* Lua sees each message of intercepted streams */
   struct kw_notes *notes; /* for the log, see rpc/notes.h; NULL: there are none */
@@ -140,11 +147,17 @@ struct kw_peer {
   kw_blob *common_name;          /* of the client's certificate; or NULL */
   int64_t last_progress;         /* when bytes were last written, or a message was last received */
   kw_link link;                  /* among the peers of the server */
+  kw_news news;
   uint8_t first[KW_FIRST_BYTES]; /* the first bytes, until they show the protocol */
   uint8_t n_first;
   bool has_protocol; /* the protocol is known */
   bool is_tls;
 };
+
+static inline void kw_news_init(kw_news *news) {
+  kw_link_init(&news->calls);
+  kw_link_init(&news->link);
+}
 
 /* Returns the account of a peer's connection. The peer must not be detached. */
 kw_account *kw_peer_account(const kw_peer *peer);

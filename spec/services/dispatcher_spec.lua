@@ -1,11 +1,14 @@
 --- The calls that tasks answer: however many arrive at once, few begin in a turn of the loop, in the order of arrival.
+-- Connections take turns.
 
 local calls = require "keywatch.server.call"
 
+local rpc = require "spec.support.rpc"
 local serving = require "spec.support.serving"
 
 local PATH = "/spec.Order/Note"
 local MOST = 16 -- that begin in a turn
+local unpack = table.unpack or unpack -- luacheck: ignore
 
 if serving.is_etcd then return end -- looks inside the server
 
@@ -60,6 +63,19 @@ describe("the dispatcher of a server", function()
     end
     assert.same(expected, begun)
     assert.is_true(most > 1 and most <= MOST)
+  end)
+
+  it("lets connections take turns, however many calls each of them begins", function()
+    local clients, last = {}, nil
+    for i, n in ipairs { 1000, 3, 1, 2 } do
+      clients[i] = rpc.attach(peer.server)
+      for k = 1, n do last = clients[i]:begin(PATH, ("%d.%d"):format(i, k)) end
+      clients[i]:pump() -- the server has these calls now, before those of the next client
+    end
+    clients[4]:finish(last)
+    local first = { unpack(begun, 1, 10) }
+    for _, one in ipairs(clients) do one:close() end
+    assert.same({ "1.1", "2.1", "3.1", "4.1", "1.2", "2.2", "4.2", "1.3", "2.3", "1.4" }, first)
   end)
 
   it("begins no call before earlier ones", function()

@@ -4,8 +4,8 @@
 -- The driver polls a dispatcher in every turn. A new call becomes a task. A task that waits for its client, for a
 -- snapshot or for the end of all connections is woken. Notes for the debug log are logged.
 --
--- However many calls arrive together, their tasks begin in the order of arrival, at most CALLS per turn. Later calls
--- stay in the core until these have begun.
+-- However many calls arrive together, at most CALLS of their tasks begin per turn, and connections take turns: those of
+-- one connection begin in the order of arrival. Later calls stay in the core until these have begun.
 
 local call = require "keywatch.server.call"
 local driver = require "keywatch.task.driver"
