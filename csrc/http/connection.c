@@ -17,7 +17,8 @@ kw_http_options kw_http_defaults(void) {
                            .body_ms = 60 * 1000,
                            .idle_ms = 5 * 60 * 1000,
                            .stall_ms = 2 * 60 * 1000,
-                           .linger_ms = 1000};
+                           .linger_ms = 1000,
+                           .gone_ms = 30 * 1000};
 }
 
 /* {====== Life ====== */
@@ -35,6 +36,7 @@ kw_http *kw_http_new(const kw_http_options *options, const kw_exchange_hooks *ho
                     .head_since = KW_HTTP_NEVER,
                     .last_received = now,
                     .last_wrote = now,
+                    .gone_since = KW_HTTP_NEVER,
                     .end_deadline = KW_HTTP_NEVER,
                     .keeps_alive = true};
   kw_account_init(&http->account, options->budget);
@@ -63,7 +65,8 @@ void kw_http_reset(kw_http *http) {
 void kw_http_close_exchange(kw_http *http, const char *why) {
   http->is_open = http->is_head = http->is_http10 = http->is_paused = false;
   http->may_upgrade = http->is_dropped = http->is_chunked = false;
-  http->wants_room = http->knows_gone = false;
+  http->wants_room = false;
+  http->gone_since = KW_HTTP_NEVER;
   http->n_interim = 0;
   http->n_exchanges++;
   http->hooks->on_close(&http->exchange, why, http->ctx);

@@ -19,6 +19,8 @@
  *   time                   head_ms for a head and body_ms between bytes of a body: 408; first_byte_ms, idle_ms: closed
  *   output                 max_out bytes: the owner waits for on_room, a server reads no more
  *   waiting output         stall_ms without progress of the output: closed
+ *   half-closed client     gone_ms without an answer, or without its next part: 503, or closed. The client may be gone:
+ *                          a closed socket and one that is shut down look alike until something is sent.
  *   requests               max_requests: closed after the last one
  *   interim answers        KW_HTTP_INTERIM for one request of a client: the exchange fails
  *   memory                 the budget that all connections share: closed
@@ -63,6 +65,7 @@ typedef struct kw_http_options {
   int64_t idle_ms;       /* between two exchanges; of a client, also before the first */
   int64_t stall_ms;      /* between bytes of the output that the socket takes */
   int64_t linger_ms;     /* in which a client can read a refusal */
+  int64_t gone_ms;       /* of a server: see half-closed clients above */
   kw_budget *budget;     /* of all connections together; or NULL */
 } kw_http_options;
 

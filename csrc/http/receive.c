@@ -330,8 +330,8 @@ static void note_no_head(kw_http *http, bool is_partial) {
 }
 
 static void note_gone(kw_http *http) {
-  if (http->options->is_client || http->knows_gone || !http->is_open) return;
-  http->knows_gone = true;
+  if (http->options->is_client || http->gone_since != KW_HTTP_NEVER || !http->is_open) return;
+  http->gone_since = http->now;
   if (http->hooks->on_gone != NULL) http->hooks->on_gone(&http->exchange, http->ctx);
 }
 

@@ -69,7 +69,6 @@ struct kw_http {
   bool is_dropped;   /* the answer has no body: bytes that the owner writes are dropped */
   bool is_chunked;   /* we send chunks */
   bool wants_room;   /* on_room is due */
-  bool knows_gone;   /* on_gone was called */
   uint8_t n_interim; /* interim answers */
 
   /* The connection */
@@ -90,6 +89,7 @@ struct kw_http {
   int64_t head_since;    /* first byte of the head; KW_HTTP_NEVER: none has arrived */
   int64_t last_received; /* last bytes, or resumption of the body; KW_HTTP_NEVER: see kw_receive */
   int64_t last_wrote;    /* last progress or start of the output; KW_HTTP_NEVER: see kw_receive */
+  int64_t gone_since;    /* when on_gone was called; KW_HTTP_NEVER: it was not */
   int64_t end_deadline;  /* of a drain, or of lingering */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * timers: the times of a connection. Only a time that the peer is responsible for is measured: none while the owner of
- * an exchange pauses or has not answered.
+ * an exchange pauses or has not answered, except for a client that may be gone.
  */
 #include "http/state.h"
 
@@ -13,13 +13,20 @@ static int64_t stall_due(const kw_http *http) {
   return http->out.len == 0 ? KW_HTTP_NEVER : after(http->last_wrote, http->options->stall_ms);
 }
 
+/* Returns until when the owner must have sent something to a client that has closed its side. */
+static int64_t gone_due(const kw_http *http) {
+  int64_t since = http->gone_since;
+  if (http->out.len > 0 || since == KW_HTTP_NEVER) return KW_HTTP_NEVER;
+  return after(since > http->last_wrote ? since : http->last_wrote, http->options->gone_ms);
+}
+
 /* Returns until when the peer must have sent something. A client's owner measures the time up to an answer. */
 static int64_t input_due(const kw_http *http) {
   const kw_http_options *options = http->options;
   bool is_new = !options->is_client && http->n_exchanges == 0;
   if (http->in == KW_IN_BODY || http->in == KW_IN_TRAILERS)
     return http->is_paused ? KW_HTTP_NEVER : after(http->last_received, options->body_ms);
-  if (http->in != KW_IN_HEAD) return KW_HTTP_NEVER;
+  if (http->in != KW_IN_HEAD) return gone_due(http);
   if (http->head_since != KW_HTTP_NEVER) return after(http->head_since, options->head_ms);
   if (http->is_open || http->out.len > 0) return KW_HTTP_NEVER;
   return after(http->idle_since, is_new ? options->first_byte_ms : options->idle_ms);
@@ -37,12 +44,16 @@ static void end_for(kw_http *http, const char *why) {
   kw_http_finish(http);
 }
 
-/* The peer has not sent in time what it has to send. */
+/* The peer has not sent in time what it has to send; or the owner has not, and the peer may be gone. */
 static void time_out(kw_http *http) {
+  static const kw_refusal gone = {
+      503, "the client has closed its side, and the answer did not come in time"};
   bool is_idle = http->in == KW_IN_HEAD && http->head_since == KW_HTTP_NEVER;
   const char *text = http->in == KW_IN_HEAD ? "the head did not arrive in time"
                                             : "the body did not arrive in time";
-  if (is_idle) {
+  if (http->gone_since != KW_HTTP_NEVER) {
+    kw_send_refusal(http, gone);
+  } else if (is_idle) {
     end_for(http, "the connection was idle for too long");
   } else if (http->options->is_client) {
     end_for(http, text);

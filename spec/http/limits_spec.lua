@@ -108,7 +108,7 @@ describe("an HTTP/1.1 timeout", function()
   local server
   before_each(function()
     server = http1.server { now = 1000, first_byte_ms = 10, head_ms = 20, body_ms = 30, idle_ms = 40, stall_ms = 50,
-      linger_ms = 60 }
+      linger_ms = 60, gone_ms = 70 }
   end)
   after_each(function() server.raw:free() end)
 
@@ -201,10 +201,41 @@ describe("an HTTP/1.1 timeout", function()
     assert.is_true(server:is_done())
   end)
 
+  it("bounds the wait of a client that has closed its side for an answer", function()
+    server:feed(get("/1") .. get("/2"))
+    server:wait(1000)
+    server:close()
+    assert.equal(70, server:due())
+    server:wait(69)
+    server:reply("1")
+    assert.equal(503, status(expect_end(70, "the client has closed its side, and the answer did not come in time")))
+    assert.equal("close: the client has closed its side, and the answer did not come in time",
+      table.remove(server:events()))
+    assert.is_true(server:is_done())
+  end)
+
+  it("bounds the wait of a client that has closed its side for the next part of an answer", function()
+    server:feed(get())
+    server:close()
+    server.raw:answer { status = 200, length = -1 }
+    server.raw:write("a")
+    server.raw:flush(server.now)
+    assert.equal(50, server:due())
+    server:wait(40)
+    server.raw:write("b")
+    server:flush()
+    assert.equal("", expect_end(70, "the client has closed its side, and the answer did not come in time"))
+    assert.is_true(server:is_done())
+  end)
+
   it("does not exist if it is 0", function()
-    local patient = http1.server { first_byte_ms = 0, head_ms = 0, body_ms = 0, idle_ms = 0, stall_ms = 0 }
+    local patient = http1.server { first_byte_ms = 0, head_ms = 0, body_ms = 0, idle_ms = 0, stall_ms = 0,
+      gone_ms = 0 }
     assert.is_nil(patient:due())
     patient:feed("GET")
+    assert.is_nil(patient:due())
+    patient:feed(get():sub(4))
+    patient:close()
     assert.is_nil(patient:due())
     patient.raw:free()
   end)

@@ -216,6 +216,7 @@ static kw_http_options read_options(lua_State *L) {
   o.idle_ms = option(L, "idle_ms", o.idle_ms);
   o.stall_ms = option(L, "stall_ms", o.stall_ms);
   o.linger_ms = option(L, "linger_ms", o.linger_ms);
+  o.gone_ms = option(L, "gone_ms", o.gone_ms);
   return o;
 }
 
