@@ -2,6 +2,7 @@
 #include "bind/lua_fields.h"
 
 #include "bind/lua_value.h"
+#include "http/text.h"
 
 size_t kw_bind_check_fields(lua_State *L, int index, kw_http_field fields[KW_HEAD_FIELDS]) {
   size_t n = 0;
@@ -12,7 +13,8 @@ size_t kw_bind_check_fields(lua_State *L, int index, kw_http_field fields[KW_HEA
     lua_rawgeti(L, index, i + 1);
     luaL_argcheck(L, lua_type(L, -1) == LUA_TSTRING && lua_type(L, -2) == LUA_TSTRING, index,
                   "strings expected");
-    fields[n++] = (kw_http_field){kw_bind_check_bytes(L, -2), kw_bind_check_bytes(L, -1)};
+    fields[n++] =
+        (kw_http_field){kw_bind_check_bytes(L, -2), kw_text_trim(kw_bind_check_bytes(L, -1))};
     lua_pop(L, 2);
   }
   return n;

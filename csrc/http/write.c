@@ -51,7 +51,15 @@ const char *kw_write_reason(int status) {
 
 /* {====== Checks ====== */
 
+/* Returns the size of fields in HTTP/2, as nghttp2 bounds it; those of HTTP/1.1 are not larger. */
+static size_t fields_size(const kw_http_field *fields, size_t n) {
+  size_t size = 0;
+  for (size_t i = 0; i < n; i++) size += fields[i].name.len + fields[i].value.len + 12;
+  return size;
+}
+
 bool kw_write_allows(const kw_http_field *fields, size_t n) {
+  if (fields_size(fields, n) > KW_WRITE_FIELDS) return false;
   for (size_t i = 0; i < n; i++) {
     if (!kw_text_is_token(fields[i].name) || !kw_text_is_value(fields[i].value)) return false;
     if (kw_head_is_reserved(fields[i].name)) return false;
@@ -63,8 +71,11 @@ bool kw_write_allows_request(const kw_http_request *request) {
   kw_target target;
   if (!kw_text_is_token(request->method) || kw_slice_is(request->method, "CONNECT")) return false;
   if (kw_target_parse(request->method, request->path, &target) != NULL) return false;
-  return request->length >= -1 && kw_text_is_authority(request->authority) &&
-         kw_text_is_value(request->upgrade) && kw_write_allows(request->fields, request->n_fields);
+  size_t size = fields_size(request->fields, request->n_fields) + request->method.len +
+                request->path.len + request->authority.len;
+  return request->length >= -1 && size <= KW_WRITE_FIELDS &&
+         kw_text_is_authority(request->authority) && kw_text_is_value(request->upgrade) &&
+         kw_write_allows(request->fields, request->n_fields);
 }
 
 bool kw_write_has_length(const kw_http_request *request) {
@@ -91,12 +102,6 @@ static uint8_t *put(uint8_t *to, kw_slice bytes) {
 
 static uint8_t *put_text(uint8_t *to, const char *text) {
   return put(to, kw_slice_text(text));
-}
-
-static size_t fields_size(const kw_http_field *fields, size_t n) {
-  size_t size = 0;
-  for (size_t i = 0; i < n; i++) size += fields[i].name.len + fields[i].value.len + 4;
-  return size;
 }
 
 static uint8_t *put_field(uint8_t *to, kw_slice name, kw_slice value) {

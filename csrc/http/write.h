@@ -22,11 +22,13 @@ typedef struct kw_write_extra {
   kw_slice date;          /* empty: none */
 } kw_write_extra;
 
-/* True if each name is a token that the connection does not set itself, and no value has control bytes, which could
- * inject a line into the head. */
+#define KW_WRITE_FIELDS (60 << 10) /* bytes of the fields of a head; nghttp2 sends no longer ones */
+
+/* True if each name is a token that the connection does not set itself, no value has control bytes, which could inject
+ * a line into the head, and the fields are not longer than KW_WRITE_FIELDS. */
 bool kw_write_allows(const kw_http_field *fields, size_t n);
 
-/* True if each part of a request may be sent. */
+/* True if each part of a request may be sent, and its head is not longer than KW_WRITE_FIELDS. */
 bool kw_write_allows_request(const kw_http_request *request);
 
 /* True if the request gets the field content-length: it has a body of known length, or none, and a method (POST, PUT,

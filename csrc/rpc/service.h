@@ -144,9 +144,9 @@ struct kw_peer {
   kw_http *http;       /* NULL: detached, or the client speaks HTTP/2, or nothing yet */
   kw_chain left;       /* output of the session or the HTTP connection that has ended */
   kw_driver driver;
-  kw_blob *common_name;          /* of the client's certificate; or NULL */
-  int64_t last_progress;         /* when bytes were last written, or a message was last received */
-  kw_link link;                  /* among the peers of the server */
+  kw_blob *common_name;  /* of the client's certificate; or NULL */
+  int64_t last_progress; /* when bytes were last written, or a message was last received */
+  kw_link link;          /* among the peers of the server */
   kw_news news;
   uint8_t first[KW_FIRST_BYTES]; /* the first bytes, until they show the protocol */
   uint8_t n_first;

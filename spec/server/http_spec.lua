@@ -17,6 +17,7 @@ local raw = require "spec.support.raw"
 
 local MIB = 1024 * 1024
 local unpack = table.unpack or unpack -- luacheck: ignore
+local web = require("keywatch.http").client { protocol = "h2" }
 
 local function declare(protocol)
   local it_1 = protocol == "HTTP/1.1" and it or function() end -- for HTTP/1.1 connections
@@ -196,6 +197,7 @@ local function declare(protocol)
       for _, handler in ipairs {
         function() error "secret" end, function() end, function() return {} end, function() return 200, {} end,
         function() return 103 end, function(request) request:answer(100) end,
+        function() return 200, "", { long = ("x"):rep(70000) } end,
         function(request) request:answer(200, { ["bad name"] = "x" }) end,
         function(request) request:answer(99) end,
       } do
@@ -206,6 +208,17 @@ local function declare(protocol)
         assert.is_nil(answer.body:find("secret"))
         assert.equal(before + 1, #lines, table.concat(lines, "\n"))
       end
+    end)
+
+    it("headers without surrounding spaces, which HTTP/2 forbids", function()
+      server:handle("GET", "/", function(request)
+        return request.headers.own or "", { kind = " a b\t", none = "  " }
+      end)
+      local answer = head "/"
+      assert.matches("\r\nkind: a b\r\n", answer)
+      assert.matches("\r\nnone: \r\n", answer)
+      local own = assert(web:request(server:addresses()[1], { headers = { own = " c d " } }))
+      assert.same({ "a b", "c d" }, { own.headers.kind, own.body })
     end)
 
     it("no length if the status is 304", function()
