@@ -108,6 +108,12 @@ static int l_next_news(lua_State *L) {
   return 5;
 }
 
+static int l_newest_call(lua_State *L) {
+  const kw_server *server = server_of(L);
+  kw_bind_push_int(L, server == NULL ? 0 : (int64_t)kw_call_newest(server));
+  return 1;
+}
+
 static void push_name(lua_State *L, const kw_blob *name) {
   if (name == NULL) {
     lua_pushnil(L);
@@ -293,14 +299,23 @@ static int l_proceed(lua_State *L) {
   return 0;
 }
 
-static const luaL_Reg methods[] = {{"mount", l_mount},         {"methods", l_methods},
-                                   {"intercept", l_intercept}, {"inspect", l_inspect},
-                                   {"next_news", l_next_news}, {"info", l_info},
-                                   {"head", l_head},           {"receive", l_receive},
-                                   {"request", l_request},     {"send", l_send},
-                                   {"finish", l_finish},       {"answer", l_answer},
-                                   {"add_host", l_add_host},   {"fix_answer", l_fix_answer},
-                                   {"proceed", l_proceed},     {NULL, NULL}};
+static const luaL_Reg methods[] = {{"mount", l_mount},
+                                   {"methods", l_methods},
+                                   {"intercept", l_intercept},
+                                   {"inspect", l_inspect},
+                                   {"next_news", l_next_news},
+                                   {"info", l_info},
+                                   {"head", l_head},
+                                   {"receive", l_receive},
+                                   {"request", l_request},
+                                   {"send", l_send},
+                                   {"finish", l_finish},
+                                   {"answer", l_answer},
+                                   {"add_host", l_add_host},
+                                   {"fix_answer", l_fix_answer},
+                                   {"newest_call", l_newest_call},
+                                   {"proceed", l_proceed},
+                                   {NULL, NULL}};
 
 void kw_bind_add_calls(lua_State *L) {
   kw_bind_add_scratch(L);

@@ -52,6 +52,10 @@ void kw_call_free(kw_server *server, kw_call *c) {
   kw_free(c);
 }
 
+uint64_t kw_call_newest(const kw_server *server) {
+  return server->last_call;
+}
+
 bool kw_call_has_news(const kw_server *server) {
   return !kw_link_is_alone(&server->news);
 }

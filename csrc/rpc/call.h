@@ -73,6 +73,9 @@ void kw_call_inspect(kw_server *server);
  * valid. */
 uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status);
 
+/* Returns the id of the newest call. Ids grow in the order of arrival. */
+uint64_t kw_call_newest(const kw_server *server);
+
 /* True if a call has news. */
 bool kw_call_has_news(const kw_server *server);
 

@@ -111,6 +111,22 @@ describe("HTTP/2 of a server", function()
     for i = 1, 100 do assert.equal("value 5", (select(2, await_stream(one, ids[i])))) end
   end)
 
+  it("makes the text of /metrics once for all requests that have arrived", function()
+    local metrics = require "keywatch.server.metrics"
+    local text, made = metrics.text, 0
+    function metrics.text(...)
+      made = made + 1
+      return text(...)
+    end
+    finally(function() metrics.text = text end)
+    local one, ids = connect(), {}
+    for i = 1, 64 do ids[i] = get(one, "/metrics") end
+    for i = 1, 64 do assert.matches("\netcd_mvcc_put_total 0\n", (select(2, await_stream(one, ids[i])))) end
+    store:put("a", "b")
+    assert.matches("\netcd_mvcc_put_total 1\n", (select(2, await_stream(one, get(one, "/metrics")))))
+    assert.is_true(made > 1 and made <= 8, made)
+  end)
+
   it("sends a stream, which waits for the window of the client", function()
     local sent = 0
     server:handle("GET", "/stream", function(request)

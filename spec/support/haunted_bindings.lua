@@ -275,6 +275,7 @@ case("server:leave", function(w) return w.server, w.call.server end)
 case("broadcast:absorb", function() return core.broadcast(), core.broadcast() end)
 case("broadcast:publish", function() return core.broadcast(), LONG, 1 end)
 case("server:proceed", function(w) return w.server, w.call.server end)
+case("server:newest_call", of "server")
 case("peer:feed", function(w)
   w.client:send(w.call.client, LONG)
   return w.peer, w.client:pending(), NOW

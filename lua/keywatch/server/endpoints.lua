@@ -50,13 +50,24 @@ local function mount_version(server)
   server.object:fix_answer("/version", JSON["content-type"], text)
 end
 
+--- Returns the text of the metrics. It is made once for all requests that have arrived by then: a text takes milliseconds,
+-- and many requests would delay others for long.
+local function shared_text(server, request)
+  local asked = request.server -- `server`, or its monitor
+  if request.id > asked.metrics_newest then
+    asked.metrics_newest = asked.object:newest_call()
+    asked.metrics_text = metrics.text(server)
+  end
+  return asked.metrics_text
+end
+
 --- Returns the handlers of the endpoints that the listeners of `listen_metrics` have, too, by path.
 local function monitoring(server)
   return {
     ["/health"] = health(server, {}),
     ["/livez"] = health(server, { "NOSPACE" }),
     ["/readyz"] = health(server, {}),
-    ["/metrics"] = function() return 200, metrics.text(server), metrics_text.HEADERS end,
+    ["/metrics"] = function(request) return 200, shared_text(server, request), metrics_text.HEADERS end,
   }
 end
 

@@ -77,7 +77,9 @@ local function open(addresses, context, handlers, origins, logger)
     dispatcher = nil,
     certificates = nil, -- that are closed with the monitor
     log = logger,
-    has_notes = false, -- this field and the next three are those of a server
+    metrics_text = nil, -- this field and the next five are those of a server
+    metrics_newest = 0,
+    has_notes = false,
     rejections = nil,
     failures = nil,
     trouble = nil,

@@ -172,6 +172,8 @@ local function new(opts, ids, object, parts)
     failures = nil,    -- the limit for log lines about handlers and middleware that raise
     trouble = nil,     -- current problems, see trouble.lua
     metric_frames = {}, -- constant parts of metrics, by path, see metrics.lua
+    metrics_text = nil, -- for requests up to the call `metrics_newest`, see endpoints.lua
+    metrics_newest = 0,
     health_checks = { success = 0, failures = 0 }, -- how many there were, by result
 
     name = opts.name,
