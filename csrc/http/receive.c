@@ -72,8 +72,7 @@ static void end_exchange(kw_http *http) {
     kw_http_finish(http);
   } else if (http->in != KW_IN_BODY && http->in != KW_IN_TRAILERS) {
     next(http);
-  } else if (!http->keeps_alive ||
-             (http->body.kind == KW_BODY_LENGTH && http->body.left > KW_HTTP_DROPPED)) {
+  } else if (!http->keeps_alive || kw_http_has_long_rest(http)) {
     kw_http_linger(http);
   }
 }

@@ -44,6 +44,12 @@ static bool may_answer(const kw_http *http, const kw_http_answer *answer) {
   return answer->status != 101 || may_switch(http, answer->upgrade);
 }
 
+/* True if the connection will end because the owner has answered before the body has arrived. An owner that does not
+ * know the length of its answer yet may still read the body. */
+static bool will_linger(const kw_http *http, const kw_http_answer *answer) {
+  return answer->length >= 0 && kw_http_has_long_rest(http);
+}
+
 /* Returns how the head says where the body ends, and sets how the body is written. */
 static kw_write_extra frame_answer(kw_http *http, const kw_http_answer *answer) {
   int status = answer->status;
@@ -55,7 +61,8 @@ static kw_write_extra frame_answer(kw_http *http, const kw_http_answer *answer) 
   bool is_until_close = extra.framing == KW_WRITE_NOTHING && !http->is_dropped;
   http->left = status == 101 ? -1 : answer->length;
   http->keeps_alive = http->keeps_alive && !http->is_draining && !http->expects &&
-                      !is_until_close && http->n_exchanges + 1 < http->options->max_requests;
+                      !is_until_close && !will_linger(http, answer) &&
+                      http->n_exchanges + 1 < http->options->max_requests;
   if (!http->keeps_alive) extra.connection = "close";
   if (http->keeps_alive && http->is_http10) extra.connection = "keep-alive";
   if (status == 101) extra.connection = "upgrade";

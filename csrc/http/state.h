@@ -102,6 +102,12 @@ static inline bool kw_http_is_full(const kw_http *http) {
   return http->out.len >= http->options->max_out;
 }
 
+/* True if more of the body of a request is missing than is read after the answer. */
+static inline bool kw_http_has_long_rest(const kw_http *http) {
+  return http->in == KW_IN_BODY && http->body.kind == KW_BODY_LENGTH &&
+         http->body.left > KW_HTTP_DROPPED;
+}
+
 /* {====== connection.c ====== */
 
 /* Notes why the connection ends. Only the first reason is stored. */
