@@ -561,6 +561,9 @@ local function declare(protocol)
       check("/readyz", "ALARM NOSPACE")
       check "/livez"
       check "/health?exclude=CORRUPT&exclude=NOSPACE"
+      for _, query in ipairs { "xexclude=NOSPACE", "exclude=NOSPACE,CORRUPT", "a=exclude=NOSPACE" } do
+        check("/health?" .. query, "ALARM NOSPACE")
+      end
       alarm("ACTIVATE", "CORRUPT")
       check("/livez", "ALARM CORRUPT")
       check("/health?exclude=NOSPACE", "ALARM CORRUPT")
@@ -670,11 +673,12 @@ local function declare(protocol)
     end)
 
     it("pages of listed origins may do both", function()
-      serve_again { cors = { "http://Good.example", "https://other.example:8443" } }
+      serve_again { cors = { "http://Good.example", "https://other.example:8443", "https://slash.example:443/" } }
       local answer = post("Origin: http://good.example\r\n")
       assert.equal(200, answer.status)
       assert.matches("\r\naccess%-control%-allow%-origin: http://good.example\r\n", answer.head)
       assert.matches("\r\nvary: Origin\r\n", answer.head)
+      assert.equal(200, post("Origin: https://slash.example\r\n").status)
       assert.equal(403, post("Origin: https://other.example\r\n").status)
       answer = ask("OPTIONS", "/change", "Origin: https://other.example:8443\r\n"
         .. "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-a, x-b\r\n")
@@ -721,8 +725,10 @@ local function declare(protocol)
         assert.equal(421, status_for(host), host)
       end
       server:close()
-      serve_again { host_whitelist = { "Mine.example" } }
-      assert.equal(200, status_for "mine.example:99")
+      serve_again { host_whitelist = { "Mine.example", "own.example:80", "[::5]" } }
+      for _, host in ipairs { "mine.example:99", "own.example", "[::5]:1" } do
+        assert.equal(200, status_for(host), host)
+      end
       assert.equal(200, status_for "localhost")
       assert.equal(421, status_for "evil.example")
       server:close()

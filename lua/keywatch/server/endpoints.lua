@@ -20,10 +20,10 @@ local function reason(server, excluded)
   end
 end
 
---- Returns the set of alarms that the query of a request excludes. The parameter `exclude` may occur several times.
+--- Returns the set of the values of the parameter `exclude` of a request, which may occur several times.
 local function excluded_by(request)
   local set = {}
-  for name in request.query_text:gmatch("exclude=(%u+)") do set[name] = true end
+  for name in ("&" .. request.query_text):gmatch("&exclude=([^&]*)") do set[name] = true end
   return set
 end
 

@@ -9,16 +9,26 @@
 local ALL = "*"
 local SAFE = { GET = true, HEAD = true, OPTIONS = true } -- methods that change nothing
 
+--- Returns the origin of a URL as browsers write it: without a slash at the end, and without the usual port.
+local function origin_of(url)
+  return (url:lower():gsub("/$", ""):gsub("^(http:.*):80$", "%1"):gsub("^(https:.*):443$", "%1"))
+end
+
 --- Returns the rules for the options of a server.
 local function new(cors, host_whitelist)
   local origins = {}
-  for _, origin in ipairs(cors or {}) do origins[origin:lower()] = true end
+  for _, origin in ipairs(cors or {}) do origins[origin_of(origin)] = true end
   return { origins = origins, has_origins = next(origins) ~= nil, hosts = host_whitelist or {} }
+end
+
+--- Returns a host in lower case, without its port, and an address without its brackets.
+local function host_of(authority)
+  return (authority:match("^%[([^%]]*)%]") or authority:match("^[^:]*")):lower()
 end
 
 --- Applies the rule of host names to a server of the core.
 local function limit_hosts(rules, object)
-  for _, host in ipairs(rules.hosts) do object:add_host(host:lower()) end
+  for _, host in ipairs(rules.hosts) do object:add_host(host_of(host)) end
 end
 
 local function is_listed(rules, origin)
