@@ -532,6 +532,7 @@ local function declare(protocol)
       local client = assert(keywatch.connect("http://127.0.0.1:" .. port))
       assert(client:put("a", "1"))
       client:close()
+      server:mount("demo.\255", { Call = function() end }) -- is not UTF-8
       local answer = ask("GET", "/debug/vars")
       assert.matches("\r\ncontent%-type: application/json\r\n", answer.head)
       local found = json.decode(answer.body)
@@ -539,6 +540,7 @@ local function declare(protocol)
       assert.same({ server.identity.member_id, "StateLeader", 2, 2 }, { status.id, status.raftState, status.applied,
         status.term })
       assert.same({ 1, 1 }, { own.puts, own.calls["/etcdserverpb.KV/Put"].handled.OK })
+      assert.equal(0, own.calls["/demo.\\xff/Call"].started)
       assert.is_true(own.lease_ttl.count == 0 and #own.lease_ttl.bounds > 0 and found.memstats.Alloc > 0)
     end)
 
@@ -556,6 +558,9 @@ local function declare(protocol)
         assert.matches("\r\ncontent%-type: text/plain; charset=utf%-8\r\n", answer.head)
       end
       for _, target in ipairs { "/health", "/health?serializable=true", "/livez", "/readyz" } do check(target) end
+      server.trouble.failure = "no directory \255"
+      check("/livez", "no directory \\\\xff")
+      server.trouble.failure = nil
       alarm("ACTIVATE", "NOSPACE")
       check("/health", "ALARM NOSPACE")
       check("/readyz", "ALARM NOSPACE")

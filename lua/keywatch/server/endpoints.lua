@@ -35,7 +35,7 @@ local function health(server, always)
     local why = reason(server, excluded)
     local result = why and "failures" or "success"
     server.health_checks[result] = server.health_checks[result] + 1
-    local text = ('{"health":"%s","reason":%s}'):format(not why, core.json_encode(why or ""))
+    local text = ('{"health":"%s","reason":%s}'):format(not why, core.json_encode(metrics_text.to_utf8(why or "")))
     return why and 503 or 200, why and text .. "\n" or text
   end
 end

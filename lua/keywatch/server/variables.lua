@@ -8,6 +8,7 @@
 
 local core = require "keywatch.core"
 local metrics = require "keywatch.server.metrics"
+local metrics_text = require "keywatch.support.metrics_text"
 local process = require "keywatch.server.process"
 
 --- Returns the counters of the calls of a method.
@@ -24,7 +25,7 @@ end
 local function text(server)
   local counters, methods = server.object:counters()
   counters.calls = {}
-  for _, method in ipairs(methods) do counters.calls[method.path] = call_of(method) end
+  for _, method in ipairs(methods) do counters.calls[metrics_text.to_utf8(method.path)] = call_of(method) end
   local system = process.read()
   local id = server.identity.member_id
   return core.json_encode {

@@ -94,4 +94,5 @@ end
 return {
   HEADERS = { ["content-type"] = "text/plain; version=0.0.4; charset=utf-8" }, -- of an HTTP answer
   add_family = add_family, add_histogram = add_histogram, labels = labels_text, number = number_text, sample = sample,
+  to_utf8 = to_utf8,
 }
