@@ -155,6 +155,10 @@ typedef struct kw_engine {
    * certificate; NULL: there is none. */
   void (*identify)(kw_peer *peer, const char *common_name);
 
+  /* The client has closed its side, while the peer wants no bytes: those before the end are still to be fed. Called at
+   * most once for a peer. */
+  void (*gone)(kw_peer *peer, int64_t now);
+
   /* }====== */
 
   /* {====== Clients ====== */

@@ -65,7 +65,7 @@ void kw_http_reset(kw_http *http) {
 void kw_http_close_exchange(kw_http *http, const char *why) {
   http->is_open = http->is_head = http->is_http10 = http->is_paused = false;
   http->may_upgrade = http->is_dropped = http->is_chunked = false;
-  http->wants_room = false;
+  http->wants_room = http->knows_gone = false;
   http->gone_since = KW_HTTP_NEVER;
   http->n_interim = 0;
   http->n_exchanges++;
@@ -83,6 +83,12 @@ static void drop_bytes(kw_http *http, kw_slice bytes) {
   if (bytes.len == 0 || http->n_dropped > KW_HTTP_LINGER) http->is_lingering = false;
 }
 
+void kw_http_note_gone(kw_http *http, int64_t now) {
+  http->now = now;
+  http->is_gone = !http->options->is_client;
+  if (http->is_open && http->is_gone && http->gone_since == KW_HTTP_NEVER) http->gone_since = now;
+}
+
 void kw_http_feed(kw_http *http, kw_slice bytes, int64_t now) {
   http->now = now;
   if (http->is_over) {
@@ -93,6 +99,7 @@ void kw_http_feed(kw_http *http, kw_slice bytes, int64_t now) {
     http->last_received = now;
   } else {
     http->has_eof = true;
+    kw_http_note_gone(http, now);
   }
   kw_receive(http, bytes);
 }

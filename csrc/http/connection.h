@@ -88,6 +88,10 @@ void kw_http_feed(kw_http *http, kw_slice bytes, int64_t now);
  * is not known is then incomplete. */
 void kw_http_note_cut(kw_http *http);
 
+/* Server: notes that the client has closed its side, while the connection wants no bytes: the last bytes, and then no
+ * bytes, are still to be fed. */
+void kw_http_note_gone(kw_http *http, int64_t now);
+
 /* Processes queued input and the effects of functions of exchanges. Must be called after the owner has used an exchange
  * outside of a hook, and before the output is written. May call hooks. Cheap if there is nothing to do. */
 void kw_http_flush(kw_http *http, int64_t now);

@@ -123,6 +123,7 @@ static void begin_request(kw_http *http, kw_head *head) {
   http->may_upgrade = head->upgrade.len > 0;
   http->keeps_alive = !head->closes;
   http->exchange.max_body = http->options->max_body;
+  if (http->is_gone) http->gone_since = http->now;
   set_body(http, head, request->length);
   http->hooks->on_request(&http->exchange, request, http->ctx);
   check_length(http);
@@ -329,8 +330,8 @@ static void note_no_head(kw_http *http, bool is_partial) {
 }
 
 static void note_gone(kw_http *http) {
-  if (http->options->is_client || http->gone_since != KW_HTTP_NEVER || !http->is_open) return;
-  http->gone_since = http->now;
+  if (http->options->is_client || http->knows_gone || !http->is_open) return;
+  http->knows_gone = true;
   if (http->hooks->on_gone != NULL) http->hooks->on_gone(&http->exchange, http->ctx);
 }
 

@@ -69,12 +69,14 @@ struct kw_http {
   bool is_dropped;   /* the answer has no body: bytes that the owner writes are dropped */
   bool is_chunked;   /* we send chunks */
   bool wants_room;   /* on_room is due */
+  bool knows_gone;   /* on_gone was called */
   uint8_t n_interim; /* interim answers */
 
   /* The connection */
   bool keeps_alive;      /* another exchange may follow */
   bool has_skipped_line; /* the empty line before a request */
-  bool has_eof;          /* the peer has closed its side */
+  bool has_eof;          /* the peer has closed its side, and all of its bytes were fed */
+  bool is_gone;          /* of a server: the client has closed its side */
   bool is_cut;           /* see kw_http_note_cut */
   bool is_receiving;     /* kw_receive is running */
   bool is_turn_over;     /* no more requests before the next kw_http_step */
@@ -89,7 +91,7 @@ struct kw_http {
   int64_t head_since;    /* first byte of the head; KW_HTTP_NEVER: none has arrived */
   int64_t last_received; /* last bytes, or resumption of the body; KW_HTTP_NEVER: see kw_receive */
   int64_t last_wrote;    /* last progress or start of the output; KW_HTTP_NEVER: see kw_receive */
-  int64_t gone_since;    /* when on_gone was called; KW_HTTP_NEVER: it was not */
+  int64_t gone_since;    /* since when the client of the exchange is gone; KW_HTTP_NEVER: it is not */
   int64_t end_deadline;  /* of a drain, or of lingering */
 };
 

@@ -13,11 +13,13 @@ static int64_t stall_due(const kw_http *http) {
   return http->out.len == 0 ? KW_HTTP_NEVER : after(http->last_wrote, http->options->stall_ms);
 }
 
-/* Returns until when the owner must have sent something to a client that has closed its side. */
+/* Returns until when the owner must have read or sent something, if the client has closed its side. */
 static int64_t gone_due(const kw_http *http) {
   int64_t since = http->gone_since;
   if (http->out.len > 0 || since == KW_HTTP_NEVER) return KW_HTTP_NEVER;
-  return after(since > http->last_wrote ? since : http->last_wrote, http->options->gone_ms);
+  if (http->last_wrote > since) since = http->last_wrote;
+  if (http->last_received > since) since = http->last_received;
+  return after(since, http->options->gone_ms);
 }
 
 /* Returns until when the peer must have sent something. A client's owner measures the time up to an answer. */
@@ -25,7 +27,7 @@ static int64_t input_due(const kw_http *http) {
   const kw_http_options *options = http->options;
   bool is_new = !options->is_client && http->n_exchanges == 0;
   if (http->in == KW_IN_BODY || http->in == KW_IN_TRAILERS)
-    return http->is_paused ? KW_HTTP_NEVER : after(http->last_received, options->body_ms);
+    return http->is_paused ? gone_due(http) : after(http->last_received, options->body_ms);
   if (http->in != KW_IN_HEAD) return gone_due(http);
   if (http->head_since != KW_HTTP_NEVER) return after(http->head_since, options->head_ms);
   if (http->is_open || http->out.len > 0) return KW_HTTP_NEVER;
@@ -51,7 +53,7 @@ static void time_out(kw_http *http) {
   bool is_idle = http->in == KW_IN_HEAD && http->head_since == KW_HTTP_NEVER;
   const char *text = http->in == KW_IN_HEAD ? "the head did not arrive in time"
                                             : "the body did not arrive in time";
-  if (http->gone_since != KW_HTTP_NEVER) {
+  if (http->gone_since != KW_HTTP_NEVER && (http->is_paused || http->in == KW_IN_END)) {
     kw_send_refusal(http, gone);
   } else if (is_idle) {
     end_for(http, "the connection was idle for too long");

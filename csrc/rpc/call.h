@@ -68,9 +68,9 @@ void kw_call_intercept(kw_server *server);
 /* The same for each message of the calls that are intercepted from now on and are not unary. */
 void kw_call_inspect(kw_server *server);
 
-/* Takes the news of one call: the one whose news is oldest, of the connection whose turn it is. Returns the call's id, and *news as KW_CALL_NEWS_ bits; or
- * returns 0 if no call has news. With KW_CALL_NEWS_END, *status is the gRPC status of the end, and the id is no longer
- * valid. */
+/* Takes the news of one call: the one whose news is oldest, of the connection whose turn it is. Returns the call's id,
+ * and *news as KW_CALL_NEWS_ bits; or returns 0 if no call has news. With KW_CALL_NEWS_END, *status is the gRPC status
+ * of the end, and the id is no longer valid. */
 uint64_t kw_call_next_news(kw_server *server, unsigned *news, int *status);
 
 /* Returns the id of the newest call. Ids grow in the order of arrival. */

@@ -371,6 +371,13 @@ static void cut(void *ctx, int64_t now) {
   feed(ctx, NULL, 0, now);
 }
 
+void kw_peer_note_gone(kw_peer *peer, int64_t now) {
+  if (peer->server == NULL || peer->http == NULL) return;
+  peer->server->now = now;
+  kw_http_note_gone(peer->http, now);
+  kw_driver_set_deadline(&peer->driver, deadline_of(peer));
+}
+
 const kw_peer_face kw_accepted_face = {feed, pending, wrote, state, step, close_peer, cut};
 
 /* }====== */

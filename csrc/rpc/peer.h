@@ -26,6 +26,9 @@ void kw_peer_refuse(kw_peer *peer, const char *why);
  * memory is short, there is none. */
 void kw_peer_identify(kw_peer *peer, const char *common_name);
 
+/* Notes that the client has closed its side, while the peer wants no bytes. */
+void kw_peer_note_gone(kw_peer *peer, int64_t now);
+
 /* Returns why the connection of the peer has ended, or is about to; "" if it is still open, or if the peer was
  * detached. */
 const char *kw_peer_why(const kw_peer *peer);

@@ -168,6 +168,15 @@ static void on_connected(kw_connection *connection, int status) {
   }
 }
 
+static void note_gone(kw_connection *connection) {
+  const kw_tls_peer *tls_peer = connection->tls_peer;
+  if (connection->peer == NULL) return;
+  connection->is_gone = true;
+  connection->engine->gone(tls_peer == NULL ? connection->peer : tls_peer->inner,
+                           kw_loop_now(connection->loop));
+  on_dirty(connection); /* the flush stops watching */
+}
+
 static void on_ready(uv_poll_t *poll, int status, int events) {
   kw_connection *connection = KW_CONTAINER_OF(poll, kw_connection, poll);
   if (connection->is_connecting) {
@@ -183,6 +192,7 @@ static void on_ready(uv_poll_t *poll, int status, int events) {
     on_dirty(connection);
   }
   if (events & UV_READABLE) read_some(connection);
+  if (events & UV_DISCONNECT) note_gone(connection);
 }
 
 /* }====== */
@@ -286,6 +296,12 @@ static void find_work(kw_connection *connection) {
               &connection->work);
 }
 
+static int read_interest(const kw_connection *connection) {
+  bool is_watched = connection->loop_client == NULL && !connection->got_eof && !connection->is_gone;
+  if (wants_bytes(connection)) return UV_READABLE;
+  return is_watched ? UV_DISCONNECT : 0;
+}
+
 static void flush_open(kw_connection *connection) {
   int rc = write_pending(connection);
   if (rc < 0) {
@@ -295,8 +311,8 @@ static void flush_open(kw_connection *connection) {
   } else if (is_done(connection)) {
     linger(connection);
   } else {
-    poll_for(connection, (wants_bytes(connection) ? UV_READABLE : 0) |
-                             (connection->is_socket_full ? UV_WRITABLE : 0));
+    poll_for(connection,
+             read_interest(connection) | (connection->is_socket_full ? UV_WRITABLE : 0));
     find_work(connection);
   }
 }

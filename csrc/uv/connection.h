@@ -9,7 +9,8 @@
  *
  *   connecting  a dialed socket waits for the other side to accept it, or for the deadline of its peer
  *   open        the peer is fed and written. The socket is read while the peer wants bytes, once in each iteration,
- *               and the messages are handled for a bounded time (a turn). While the socket is full, writing waits
+ *               and the messages are handled for a bounded time (a turn). While the socket is full, writing waits.
+ *               While an accepted peer wants no bytes, the socket is watched for the end of the other side
  *   ending      the peer is done, but the socket is full and has not taken its last bytes. The connection is closed
  *               when the other side has read nothing for KW_WRITE_TIMEOUT_MS
  *   lingering   everything is written, our side of the socket is shut, and the peer is closed. Bytes that still arrive
@@ -48,6 +49,7 @@ typedef struct kw_connection {
   bool is_connecting;
   bool is_socket_full; /* the socket has not taken all bytes of the last write */
   bool got_eof;        /* the other side has closed its end */
+  bool is_gone;        /* the same, and bytes before it were not read yet */
   bool is_ending;      /* see above */
 } kw_connection;
 

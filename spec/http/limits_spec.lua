@@ -228,6 +228,26 @@ describe("an HTTP/1.1 timeout", function()
     assert.is_true(server:is_done())
   end)
 
+  it("bounds the wait of a client that has closed its side behind bytes that are not read", function()
+    server:feed(head(POST, HOST, "Content-Length: 5") .. "he")
+    server.raw:pause()
+    server.raw:note_gone(server.now)
+    assert.equal(70, server:due())
+    server:wait(60)
+    server.raw:resume()
+    server:feed("l")
+    assert.equal(30, server:due())
+    server.raw:pause()
+    assert.equal(503, status(expect_end(70, "the client has closed its side, and the answer did not come in time")))
+    local pipelined = http1.server { gone_ms = 70 }
+    pipelined:feed(get("/1") .. get("/2"))
+    pipelined.raw:note_gone(pipelined.now)
+    pipelined:wait(60)
+    pipelined:reply("1")
+    assert.equal(70, pipelined:due())
+    pipelined.raw:free()
+  end)
+
   it("does not exist if it is 0", function()
     local patient = http1.server { first_byte_ms = 0, head_ms = 0, body_ms = 0, idle_ms = 0, stall_ms = 0,
       gone_ms = 0 }

@@ -133,7 +133,8 @@ local function declare(protocol)
 
     it_1("method GET for HEAD, and then that of the next request on the connection", function()
       local one = connect()
-      one:say(("HEAD /a/d HTTP/1.1\r\nhost: localhost\r\n\r\n"):rep(3) .. "GET /a/e HTTP/1.1\r\nhost: localhost\r\n\r\n")
+      for _ = 1, 3 do one:say("HEAD /a/d HTTP/1.1\r\nhost: localhost\r\n\r\n") end
+      one:say("GET /a/e HTTP/1.1\r\nhost: localhost\r\n\r\n")
       process.turn_until(function() return one.is_over or one:received():find("one:e", 1, true) end)
       local _, n = one:received():gsub("HTTP/1.1 200 OK\r\n", "")
       assert.equal(4, n)
@@ -341,6 +342,25 @@ local function declare(protocol)
     assert.same({}, lines)
   end)
 
+  it_1("cancels the handler of a client that resets the connection behind bytes that are not read", function()
+    local begun, ended = 0, {}
+    local function wait()
+      begun = begun + 1
+      local _, err = pcall(keywatch.sleep, 600)
+      ended[#ended + 1] = err.code
+    end
+    server:handle("GET", "/wait", wait)
+    server:handle("POST", "/wait", wait)
+    local pipelined, upload = connect(), connect()
+    pipelined:say(("GET /wait HTTP/1.1\r\nhost: localhost\r\n\r\n"):rep(200))
+    upload:say(("POST /wait HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"):format(MIB))
+    upload:say(("x"):rep(MIB / 2))
+    process.turn_until(function() return begun == 2 end)
+    for _, one in ipairs { pipelined, upload } do one.socket:close_reset() end
+    process.turn_until(function() return #ended == 2 end)
+    assert.same({ "cancelled", "cancelled" }, ended)
+  end)
+
   it_1("answers pipelined requests in order", function()
     server:handle("GET", "/{n}", function(request)
       keywatch.sleep(tonumber(request.params.n) / 1000)
@@ -457,9 +477,9 @@ local function declare(protocol)
   it("dates its answers, unless the handler does", function()
     server:handle("GET", "/dated", function() return 200, "", { Date = "yesterday" } end)
     assert.matches("\r\ndate: %a%a%a, %d%d %a%a%a 20%d%d %d%d:%d%d:%d%d GMT\r\n", ask("GET", "/no/such").head)
-    local head = ask("GET", "/dated").head
-    assert.matches("\r\n[Dd]ate: yesterday\r\n", head)
-    assert.is_nil(head:find("GMT", 1, true))
+    local dated = ask("GET", "/dated").head
+    assert.matches("\r\n[Dd]ate: yesterday\r\n", dated)
+    assert.is_nil(dated:find("GMT", 1, true))
   end)
 
   describe("has the endpoint", function()

@@ -48,6 +48,36 @@ describe("a listener", function()
     listener:close()
   end)
 
+  it("reports the end of a client whose bytes are not wanted, once", function()
+    for _, ending in ipairs { "shutdown", "close" } do
+      server = probe.server { stop_after = 10 }
+      local listener = loop:listen(server, LOCAL)
+      local client = socket.connect(listener:address())
+      client:write(("x"):rep(10))
+      socket.turn_until(loop, function() return #client.received == 10 end) -- a client that closes unread bytes resets
+      assert.same({ 10, 0 }, { server:counts().bytes, server:counts().gone })
+      client:write("unread")
+      client[ending](client)
+      socket.turn_until(loop, function() return server:counts().gone == 1 end)
+      for _ = 1, 10 do loop:turn(0) end
+      assert.same({ 1, 0, 10 }, { server:counts().gone, server:counts().ends, server:counts().bytes })
+      assert.equal(0, server:counts().closed)
+      client:close()
+      listener:close()
+    end
+  end)
+
+  it("closes the connection of a client that has reset it, and whose bytes are not wanted", function()
+    server = probe.server { stop_after = 10 }
+    local listener = loop:listen(server, LOCAL)
+    local client = socket.connect(listener:address())
+    client:write(("x"):rep(10))
+    socket.turn_until(loop, function() return server:counts().bytes == 10 end)
+    client:reset()
+    socket.turn_until(loop, function() return server:counts().closed == 1 end)
+    listener:close()
+  end)
+
   it("listens at a path, and removes it when it is closed", function()
     local path = scratch .. "/socket"
     local listener = assert(loop:listen(server, { path = path }))

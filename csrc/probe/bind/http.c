@@ -292,6 +292,12 @@ static int l_feed(lua_State *L) {
   return 0;
 }
 
+static int l_note_gone(lua_State *L) {
+  const http *self = check_http(L);
+  kw_http_note_gone(self->http, (int64_t)luaL_checknumber(L, 2));
+  return 0;
+}
+
 static int l_flush(lua_State *L) {
   const http *self = check_http(L);
   if (self->session != NULL) {
@@ -568,14 +574,28 @@ static const luaL_Reg functions[] = {{"first_bytes", l_first_bytes}, {"date", l_
                                      {"segments", l_segments},       {"parameters", l_parameters},
                                      {"connection", l_connection},   {NULL, NULL}};
 
-static const luaL_Reg methods[] = {
-    {"feed", l_feed},       {"flush", l_flush},       {"step", l_step},
-    {"drain", l_drain},     {"stop", l_stop},         {"check", l_check},
-    {"take", l_take},       {"events", l_events},     {"state", l_state},
-    {"answer", l_answer},   {"write", l_write},       {"finish", l_finish},
-    {"request", l_request}, {"pause", l_pause},       {"abort", l_abort},
-    {"resume", l_resume},   {"has_room", l_has_room}, {"is_unanswered", l_is_unanswered},
-    {"limit", l_limit},     {"free", l_free},         {NULL, NULL}};
+static const luaL_Reg methods[] = {{"feed", l_feed},
+                                   {"note_gone", l_note_gone},
+                                   {"flush", l_flush},
+                                   {"step", l_step},
+                                   {"drain", l_drain},
+                                   {"stop", l_stop},
+                                   {"check", l_check},
+                                   {"take", l_take},
+                                   {"events", l_events},
+                                   {"state", l_state},
+                                   {"answer", l_answer},
+                                   {"write", l_write},
+                                   {"finish", l_finish},
+                                   {"request", l_request},
+                                   {"pause", l_pause},
+                                   {"abort", l_abort},
+                                   {"resume", l_resume},
+                                   {"has_room", l_has_room},
+                                   {"is_unanswered", l_is_unanswered},
+                                   {"limit", l_limit},
+                                   {"free", l_free},
+                                   {NULL, NULL}};
 
 static const luaL_Reg meta[] = {{"__gc", l_free}, {NULL, NULL}};
 

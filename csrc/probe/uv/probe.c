@@ -29,6 +29,7 @@
   X(feeds)                                                                                         \
   X(bytes)                                                                                         \
   X(ends)                                                                                          \
+  X(gone)                                                                                          \
   X(writes)                                                                                        \
   X(steps)                                                                                         \
   X(server_steps)
@@ -42,6 +43,7 @@ struct kw_server {
   size_t greetings;   /* how often the peer sends it */
   size_t limit;       /* a peer with this many bytes pending wants no more; 0: no limit */
   size_t done_after;  /* a peer is done after this many bytes; 0: never */
+  size_t stop_after;  /* a peer wants no more after this many bytes; 0: no limit */
   size_t piece;       /* the size of the pieces that are pending */
   int64_t tick;       /* milliseconds to the step of a peer that was fed; 0: none */
   int64_t step_every; /* milliseconds; 0: it is not wanted */
@@ -196,7 +198,9 @@ static void wrote(void *ctx, size_t bytes) {
 static unsigned state(const void *ctx) {
   const kw_peer *peer = ctx;
   size_t limit = peer->server->limit;
-  bool wants = !peer->is_done && (limit == 0 || queue_len(&peer->out) < limit);
+  size_t most = peer->server->stop_after;
+  bool wants = !peer->is_done && (limit == 0 || queue_len(&peer->out) < limit) &&
+               (most == 0 || peer->bytes < most);
   return (wants ? KW_PEER_WANTS_BYTES : 0) | (peer->is_done ? KW_PEER_IS_DONE : 0);
 }
 
@@ -229,6 +233,11 @@ static void refuse_peer(kw_peer *peer, const char *why) {
 static void identify_peer(kw_peer *peer, const char *name) {
   kw_server *server = peer->server;
   snprintf(server->common_name, sizeof server->common_name, "%s", name == NULL ? "" : name);
+}
+
+static void gone_peer(kw_peer *peer, int64_t now) {
+  (void)now;
+  peer->server->gone++;
 }
 
 static void cut(void *ctx, int64_t now) {
@@ -339,6 +348,7 @@ static const kw_engine echo = {.version = KW_ENGINE_VERSION,
                                .accept_failed = accept_failed,
                                .refuse = refuse_peer,
                                .identify = identify_peer,
+                               .gone = gone_peer,
                                .client_of = client_of,
                                .dial = client_dial,
                                .opened = client_opened,
@@ -381,6 +391,7 @@ static int l_server(lua_State *L) {
   server->greetings = (size_t)number_of(L, "greetings", 1);
   server->limit = (size_t)number_of(L, "limit", 0);
   server->done_after = (size_t)number_of(L, "done_after", 0);
+  server->stop_after = (size_t)number_of(L, "stop_after", 0);
   server->piece = (size_t)number_of(L, "piece", 4096);
   server->tick = number_of(L, "tick", 0);
   server->step_every = number_of(L, "step_every", 0);

@@ -50,8 +50,8 @@ local function mount_version(server)
   server.object:fix_answer("/version", JSON["content-type"], text)
 end
 
---- Returns the text of the metrics. It is made once for all requests that have arrived by then: a text takes milliseconds,
--- and many requests would delay others for long.
+--- Returns the text of the metrics. It is made once for all requests that have arrived by then: a text takes
+-- milliseconds, so many texts would delay other requests for long.
 local function shared_text(server, request)
   local asked = request.server -- `server`, or its monitor
   if request.id > asked.metrics_newest then
