@@ -19,7 +19,7 @@
  *   time                   head_ms for a head and body_ms between bytes of a body: 408; first_byte_ms, idle_ms: closed
  *   output                 max_out bytes: the owner waits for on_room, a server reads no more
  *   waiting output         stall_ms without progress of the output: closed
- *   half-closed client     gone_ms without an answer, or without its next part: 503, or closed. The client may be gone:
+ *   half-closed client     gone_ms in which the owner neither reads nor writes: 503, or closed. The client may be gone:
  *                          a closed socket and one that is shut down look alike until something is sent.
  *   requests               max_requests: closed after the last one
  *   interim answers        KW_HTTP_INTERIM for one request of a client: the exchange fails
