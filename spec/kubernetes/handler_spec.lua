@@ -120,7 +120,32 @@ describe("Kubernetes' API over HTTP", function()
       assert.equal(200, answer.status, answer.text)
     end
     assert.equal(200, k:get(kube.ONES .. "/a").status)
-    assert.equal("400 BadRequest", failure(k:ask("DELETE", kube.ONES .. "/a?dryRun=maybe")))
+    for _, query in ipairs { "dryRun=maybe", "dryRun=" } do
+      assert.equal("400 BadRequest", failure(k:ask("DELETE", kube.ONES .. "/a?" .. query)))
+      assert.equal("400 BadRequest", failure(k:ask("PATCH", kube.ONES .. "/a?" .. query, "{}", MERGE)))
+    end
+  end))
+
+  it("deletes nothing by options that it does not understand", kube.within(function(k)
+    k:create("a", {}, { finalizers = json.array { "foregroundDeletion" } })
+    local revision = k:get(kube.ONES .. "/a").body.metadata.resourceVersion
+    for _, options in ipairs {
+      { dryRun = "All" }, { dryRun = { All = true } }, { dryRun = true }, { dryRun = json.array { json.null } },
+      { preconditions = "uid" }, { preconditions = json.array { "uid" } }, { propagationPolicy = 1 },
+      { orphanDependents = "true" },
+    } do
+      for _, path in ipairs { kube.ONES .. "/a", kube.ONES } do
+        assert.equal("400 BadRequest", failure(k:ask("DELETE", path, options)))
+      end
+    end
+    for _, arguments in ipairs { { "?propagationPolicy=Front" }, { "", { propagationPolicy = "Front" } } } do
+      local answer = k:ask("DELETE", kube.ONES .. "/a" .. arguments[1], arguments[2])
+      assert.equal("422 Invalid", failure(answer))
+      assert.equal("propagationPolicy", answer.body.details.causes[1].field)
+    end
+    assert.equal(revision, k:get(kube.ONES .. "/a").body.metadata.resourceVersion)
+    local nothing = { dryRun = json.null, preconditions = json.null, propagationPolicy = json.null }
+    assert.is_string(k:ask("DELETE", kube.ONES .. "/a", nothing).body.metadata.deletionTimestamp)
   end))
 
   it("deletes with preconditions, finalizers and as a collection", kube.within(function(k)
@@ -217,6 +242,18 @@ describe("Kubernetes' API over HTTP", function()
           "only reading is allowed"
       end,
     })()
+  end)
+
+  it("allows only what authorize answers with true", function()
+    for _, answer in ipairs { "yes", 1, {}, false } do
+      kube.within(function(k)
+        assert.equal("403 Forbidden", failure(k:get(kube.ONES)))
+        local review = k:ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+          { spec = { resourceAttributes = { verb = "get" } } })
+        assert.is_false(review.body.status.allowed)
+      end, { authorize = function() return answer end })()
+    end
+    kube.within(function(k) assert.equal("403 Forbidden", failure(k:get(kube.ONES))) end, { authorize = function() end })()
   end)
 
   it("stands beside etcd's services, whose version is in the same document", kube.within(function(k)

@@ -462,6 +462,26 @@ describe("the program's functions", function()
   it("cannot rename an object", with({ widgets.declaration {
     mutate = function(object) object.metadata.name = "b" end,
   } }, function(api) refused(500, "InternalError", api:resource("widgets"):create(new "n/a")) end))
+
+  it("refuse an object by false", with({ widgets.declaration { mutate = function() return false end } },
+    function(api) refused(422, "Invalid", api:resource("widgets"):create(new "n/a")) end))
+
+  it("cannot set the fields of the system", with({ widgets.declaration {
+    mutate = function(object)
+      object.metadata.uid, object.metadata.generation, object.metadata.creationTimestamp = "mine", 9, nil
+      object.metadata.deletionTimestamp = "2000-01-01T00:00:00Z"
+    end,
+  } }, function(api)
+    local handle = api:resource "widgets"
+    for size = 1, 2 do
+      local made = assert(size == 1 and handle:create(new "n/a") or handle:patch("n/a", { spec = { size = size } }))
+      local own = made.metadata
+      assert.not_equal("mine", own.uid)
+      assert.is_string(own.creationTimestamp)
+      assert.is_nil(own.deletionTimestamp)
+      assert.equal(size, own.generation)
+    end
+  end))
 end)
 
 describe("events", function()
@@ -515,6 +535,8 @@ describe("namespaces", function()
       local handle, namespaces = api:resource "wd", api:resource "ns"
       local err = refused(404, "NotFound", handle:create(new "n/a"))
       assert.equal('namespaces "n" not found', err.message)
+      assert(handle:create(new "default/a", { dry_run = true }))
+      assert.is_nil(namespaces:get "default")
       assert(handle:create(new "default/a"))
       assert.equal("Active", namespaces:get("default").status.phase)
       assert(namespaces:create { metadata = { name = "n", finalizers = { "x.y/z" } } })

@@ -40,7 +40,7 @@ function kubernetes.serve(opts) end
 ---@field selectable? string[] paths of fields for field selectors
 ---@field status? boolean whether there is the subresource status
 ---@field scale? table<string, string> paths of the subresource scale: replicas, status_replicas, selector
----@field mutate? fun(object: table, request: keywatch.kubernetes.Request): table?, string? changes an object before it is stored; nil and a text refuse it
+---@field mutate? fun(object: table, request: keywatch.kubernetes.Request): table?, string? changes an object before it is stored; false, or nil and a text, refuse it
 ---@field validate? fun(object: table, request: keywatch.kubernetes.Request): boolean?, (string|table)? false and a text, or { message, field }, refuse an object
 
 ---@class keywatch.kubernetes.Request

@@ -5,7 +5,7 @@
 -- name; organizations are groups), and from bearer tokens, by a function of the program. Without both a request is
 -- anonymous, which is allowed unless there are tokens.
 --
--- authorize(attributes) returns true; or false and a reason. Attributes are { user = a name, groups, verb, group,
+-- authorize(attributes) returns true; or something else, which refuses, and a reason. Attributes are { user = a name, groups, verb, group,
 -- version, resource, subresource, namespace, name }; or { user, groups, verb, path } if the path is not about a
 -- resource. It may wait.
 
@@ -84,7 +84,7 @@ end
 local function is_allowed(self, attributes)
   if not self.authorize then return true end
   local ok, reason = self.authorize(attributes)
-  if ok then return true end
+  if ok == true then return true end
   return false, type(reason) == "string" and reason or nil
 end
 

@@ -8,10 +8,12 @@
 local body = require "keywatch.kubernetes.body"
 local driver = require "keywatch.task.driver"
 local entries = require "keywatch.kubernetes.entry"
+local go_text = require "keywatch.kubernetes.go_text"
 local json = require "keywatch.json"
 local list_stream = require "keywatch.kubernetes.list_stream"
 local query = require "keywatch.kubernetes.query"
 local status_error = require "keywatch.kubernetes.status_error"
+local value = require "keywatch.kubernetes.value"
 local watch_start = require "keywatch.kubernetes.watch_start"
 
 local LEAST_TIMEOUT = 1800 -- seconds of a watch; at random up to twice as many
@@ -124,40 +126,66 @@ end
 local function read_patch(asked)
   local opts, err = options_of(asked)
   if not opts then return nil, err end
-  local kind, value = body.patch(asked.request)
-  if not kind then return nil, value end
-  return opts, kind, value
+  local kind, given = body.patch(asked.request)
+  if not kind then return nil, given end
+  return opts, kind, given
 end
 
 local function patch(asked)
-  local opts, kind, value = read_patch(asked)
+  local opts, kind, given = read_patch(asked)
   if not opts then return nil, kind end
-  return shown(asked, 200, asked.resource.registry:patch(key_of(asked), kind, value, opts))
+  return shown(asked, 200, asked.resource.registry:patch(key_of(asked), kind, given, opts))
 end
 
 -- }======
 
 -- {====== Deleting ======
 
---- Returns the value of a field of DeleteOptions if it has a type; else nil.
-local function field(options, name, kind)
-  return type(options[name]) == kind and options[name] or nil
+local DELETE_OPTIONS = { group = "meta.k8s.io", kind = "DeleteOptions", plural = "deleteoptions" }
+local FIELDS = { dryRun = "array", preconditions = "object", propagationPolicy = "string", orphanDependents = "boolean" }
+local POLICIES = { Background = true, Foreground = true, Orphan = true }
+
+--- Reads the DeleteOptions of a body. Returns its fields that are not null; or nil and an error. A field of a wrong type
+-- is not ignored: without it the deletion would be another one.
+local function read_delete_options(request)
+  local given, err = body.optional(request)
+  if not given then return nil, err end
+  local fields = {}
+  for name, wanted in pairs(FIELDS) do
+    local found = given[name]
+    if not value.is_nothing(found) then
+      if value.type_of(found) ~= wanted then
+        return nil, status_error.bad_request(("%s of the DeleteOptions must have the type %s"):format(name, wanted))
+      end
+      fields[name] = found
+    end
+  end
+  return fields
+end
+
+--- Returns how dependents are deleted, or nil; or nil and an error.
+local function propagation_of(given, q)
+  local policy = given.orphanDependents and "Orphan" or given.propagationPolicy or q.propagationPolicy
+  if policy == nil or policy == "" then return nil end
+  if POLICIES[policy] then return policy end
+  return nil, status_error.invalid(DELETE_OPTIONS, nil, { { reason = "FieldValueNotSupported",
+    field = "propagationPolicy",
+    message = ('Unsupported value: %s: supported values: "Background", "Foreground", "Orphan"'):format(
+      go_text.quoted(policy:sub(1, 100))),
+  } })
 end
 
 --- Returns the options of a deletion, those of the body before those of the query; or nil and an error.
 local function delete_options(asked)
   local q = asked.query
-  local given, err = body.optional(asked.request)
+  local given, err = read_delete_options(asked.request)
   if not given then return nil, err end
-  local is_dry
-  is_dry, err = query.dry_run(field(given, "dryRun", "table") or { q.dryRun ~= "" and q.dryRun or nil })
+  local is_dry, propagation
+  is_dry, err = query.dry_run(given.dryRun or { q.dryRun })
   if err then return nil, err end
-  local propagation = field(given, "propagationPolicy", "string") or q.propagationPolicy
-  if given.orphanDependents == true then propagation = "Orphan" end
-  return {
-    dry_run = is_dry, user = asked.user, preconditions = field(given, "preconditions", "table"),
-    propagation = propagation ~= "" and propagation or nil,
-  }
+  propagation, err = propagation_of(given, q)
+  if err then return nil, err end
+  return { dry_run = is_dry, user = asked.user, preconditions = given.preconditions, propagation = propagation }
 end
 
 --- Returns the Status of an object that is deleted.
@@ -182,7 +210,7 @@ local function delete_collection(asked)
   local selected
   if opts then selected, err = list_options(asked) end
   if not selected then return nil, err end
-  for name, value in pairs(selected) do opts[name] = value end
+  for name, chosen in pairs(selected) do opts[name] = chosen end
   local all
   all, err = asked.resource.registry:delete_collection(opts)
   if not all then return nil, err end
@@ -210,9 +238,9 @@ local function update_scale(asked)
 end
 
 local function patch_scale(asked)
-  local opts, kind, value = read_patch(asked)
+  local opts, kind, given = read_patch(asked)
   if not opts then return nil, kind end
-  return shown_scale(asked.resource.registry:patch_scale(key_of(asked), kind, value, opts))
+  return shown_scale(asked.resource.registry:patch_scale(key_of(asked), kind, given, opts))
 end
 
 -- }======

@@ -35,7 +35,7 @@ local function dry_run(values)
   for _, value in ipairs(values) do
     if value ~= "All" then
       return nil, status_error.bad_request(("the dryRun value %s is not supported: it must be \"All\""):format(
-        go_text.quoted(tostring(value))))
+        go_text.of(value)))
     end
   end
   return values[1] ~= nil
@@ -43,7 +43,7 @@ end
 
 --- Returns the options of a write: { dry_run, field_validation }; or nil and an error.
 local function write_options(query)
-  local is_dry, err = dry_run { query.dryRun ~= "" and query.dryRun or nil }
+  local is_dry, err = dry_run { query.dryRun }
   if err then return nil, err end
   local validation = query.fieldValidation
   if validation ~= nil and validation ~= "" and not VALIDATIONS[validation] then

@@ -191,15 +191,15 @@ local function namespaces_of(api)
 end
 
 --- Returns the error of a namespace that does not exist, or is being deleted; nil if objects can be created in it.
--- Namespaces are implicit unless they are a resource of the API.
-local function namespace_error(self, namespace)
+-- Namespaces are implicit unless they are a resource of the API. The namespace "default" is created if it is missing.
+local function namespace_error(self, namespace, is_dry)
   local resource = self.kind.is_namespaced and namespaces_of(self.api)
   if not resource then return nil end
   local registry = resource.registry
   local entry, err = suggestion(registry, namespace)
   if err then return err end
   if not entry and namespace == "default" then
-    local made, why = registry:create(nil, { metadata = { name = namespace } }, {})
+    local made, why = registry:create(nil, { metadata = { name = namespace } }, { dry_run = is_dry })
     return not made and why.reason ~= "AlreadyExists" and why or nil
   end
   if not entry then return status_error.not_found(resource.kind, namespace) end
@@ -238,7 +238,7 @@ function registry_methods:create(namespace, object, opts)
     return nil, status_error.bad_request("resourceVersion should not be set on objects to be created")
   end
   if own.namespace and self.kind.is_namespaced then
-    err = namespace_error(self, own.namespace)
+    err = namespace_error(self, own.namespace, opts.dry_run)
     if err then return nil, err end
   end
   local prefix = not own.name and type(own.generateName) == "string" and own.generateName ~= "" and own.generateName

@@ -5,7 +5,8 @@
 -- A request, for the program's functions, is { operation = "CREATE" or "UPDATE", kind, resource, namespace, name,
 -- subresource, user, dry_run, old }. The functions are:
 --
---   mutate(object, request)     changes the object, or returns another one. Returns nil and a text to refuse it
+--   mutate(object, request)     changes the object, or returns another one. Returns false, or nil and a text, to refuse
+--                               it
 --   validate(object, request)   returns false (or nil) and a text, or a cause { message, field }, to refuse the object
 --
 -- Objects belong to the functions of this module, which change them.
@@ -93,7 +94,7 @@ local function mutate(kind, object, request)
   if not kind.mutate then return object end
   local ok, found, why = call(kind, "mutate", object, request)
   if not ok then return nil, found end
-  if not found and why ~= nil then return nil, refusal(kind, object, why) end
+  if found == false or found == nil and why ~= nil then return nil, refusal(kind, object, why) end
   if type(found) == "table" then object = found end
   ok, why = shape(kind, object, "Ignore")
   if not ok then return nil, why end
@@ -117,6 +118,14 @@ end
 
 -- }======
 
+local OF_SYSTEM = { "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation" }
+
+--- Sets the fields of the system of an object to those of other metadata.
+local function set_system_fields(object, metadata_of_system)
+  for _, name in ipairs(OF_SYSTEM) do object.metadata[name] = metadata_of_system[name] end
+  object.metadata.resourceVersion = nil
+end
+
 --- Returns the request that the program's functions get.
 local function new_request(kind, operation, key, opts, old)
   local namespace, name = key:match("^([^/]*)/(.*)$")
@@ -132,14 +141,13 @@ end
 local function create(kind, object, key, opts)
   local warnings, err = shape(kind, object, opts.field_validation)
   if not warnings then return nil, err end
-  local own = object.metadata
   if kind.has_status and not kind.is_builtin then object.status = nil end
-  own.uid, own.creationTimestamp = metadata.uid(), metadata.now()
-  own.generation = not kind.is_builtin and 1 or nil
-  own.deletionTimestamp, own.deletionGracePeriodSeconds, own.resourceVersion = nil, nil, nil
+  local own = { uid = metadata.uid(), creationTimestamp = metadata.now(), generation = not kind.is_builtin and 1 or nil }
+  set_system_fields(object, own)
   local request = new_request(kind, "CREATE", key, opts)
   object, err = mutate(kind, object, request)
   if not object then return nil, err end
+  set_system_fields(object, own)
   err = validation_error(kind, object, {}, request)
   if err then return nil, err end
   return object, warnings
@@ -148,14 +156,6 @@ end
 -- }======
 
 -- {====== Replacing ======
-
-local OF_SYSTEM = { "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation" }
-
---- Copies the fields of the system from the old object.
-local function keep_system_fields(object, old)
-  for _, name in ipairs(OF_SYSTEM) do object.metadata[name] = old.metadata[name] end
-  object.metadata.resourceVersion = nil
-end
 
 --- True if two objects differ in something else than metadata, and than the status if that has a subresource.
 local function is_other_content(kind, object, old)
@@ -183,11 +183,11 @@ local function update(kind, object, old, key, opts)
   elseif kind.has_status then
     object.status = value.copy(old.status)
   end
-  keep_system_fields(object, old)
+  set_system_fields(object, old.metadata)
   local request = new_request(kind, "UPDATE", key, opts, value.copy(old))
   object, err = mutate(kind, object, request)
   if not object then return nil, err end
-  keep_system_fields(object, old)
+  set_system_fields(object, old.metadata)
   if not kind.is_builtin and opts.subresource ~= "status" and is_other_content(kind, object, old) then
     object.metadata.generation = (old.metadata.generation or 0) + 1
   end
