@@ -2,6 +2,7 @@
 
 local json = require "keywatch.json"
 local keywatch = require "keywatch"
+local metadata = require "keywatch.kubernetes.metadata"
 local patch = require "keywatch.kubernetes.patch"
 local schema = require "keywatch.kubernetes.schema"
 local status_error = require "keywatch.kubernetes.status_error"
@@ -62,6 +63,25 @@ describe("a hostile object #slow", function()
     causes, status = check('{"color":' .. ('{"a":'):rep(900) .. inner .. ("}"):rep(900) .. "}")
     assert.equal(1, #causes)
     assert(#status < 10000)
+  end)
+
+  it("with invalid metadata has a small answer", function()
+    local labels, finalizers, references = {}, json.array {}, json.array {}
+    for i = 1, 100000 do labels[("not a label %6d"):format(i)] = "x" end
+    for i = 1, 100000 do finalizers[i] = ("x.y/f%06d"):format(i) end
+    local reference = { apiVersion = "v1", kind = "Widget", name = ("long"):rep(100000), uid = "1", controller = true }
+    for i = 1, 200 do references[i] = reference end
+    local new = { name = "a", namespace = "n", labels = labels, finalizers = finalizers }
+    local function expect_small(causes, n)
+      assert.equal(n, #causes)
+      assert(#json.encode(status_error.to_status(status_error.invalid(KIND, "a", causes))) < 100000)
+    end
+    expect_small(metadata.validate({ is_namespaced = true }, { metadata = new }), 100)
+    local deleted = { name = "a", namespace = "n", deletionTimestamp = "2000-01-01T00:00:00Z" }
+    new.deletionTimestamp = deleted.deletionTimestamp
+    expect_small(metadata.validate_update({ metadata = new }, { metadata = deleted }), 1)
+    new.labels, new.finalizers, new.ownerReferences = nil, nil, references
+    expect_small(metadata.validate({ is_namespaced = true }, { metadata = new }), 100)
   end)
 
   it("may be as deep as JSON", function()

@@ -149,9 +149,10 @@ local function add(causes, reason, field, message)
   causes[#causes + 1] = { reason = reason, message = message, field = field }
 end
 
---- Adds the cause of an invalid value, if there is a reason.
+--- Adds the cause of an invalid value, if there is a reason. Makes no text that is not added: LuaJIT needs quadratic time
+-- for many long strings that are alike.
 local function add_invalid(causes, field, found, why)
-  if why then add(causes, "FieldValueInvalid", field, ("Invalid value: %s: %s"):format(go_text.of(found), why)) end
+  if why and #causes < MAX_LISTED then add(causes, "FieldValueInvalid", field, ("Invalid value: %s: %s"):format(go_text.of(found), why)) end
 end
 
 local function check_name(causes, kind, metadata)
@@ -209,16 +210,20 @@ end
 local TWO_CONTROLLERS = "Only one reference can have Controller set to true. "
   .. 'Found "true" in references for %s and %s'
 
+local REFERRED = { "apiVersion", "kind", "name", "uid" }
+
 local function check_references(causes, metadata)
   local controller
   for i, reference in ipairs(metadata.ownerReferences or {}) do
-    for _, name in ipairs { "apiVersion", "kind", "name", "uid" } do
-      local is_empty = not reference[name] or reference[name] == ""
-      add_invalid(causes, ("metadata.ownerReferences[%d].%s"):format(i - 1, name), "", is_empty and "must not be empty")
+    if #causes >= MAX_LISTED then return end
+    for _, name in ipairs(REFERRED) do
+      if not reference[name] or reference[name] == "" then
+        add_invalid(causes, ("metadata.ownerReferences[%d].%s"):format(i - 1, name), "", "must not be empty")
+      end
     end
     if reference.controller and controller then
       add_invalid(causes, "metadata.ownerReferences", metadata.ownerReferences,
-        TWO_CONTROLLERS:format(tostring(controller.name), tostring(reference.name)))
+        TWO_CONTROLLERS:format((go_text.cut(controller.name or "")), (go_text.cut(reference.name or ""))))
     end
     controller = controller or reference.controller and reference or nil
   end
@@ -243,10 +248,9 @@ local function check_new_finalizers(causes, new, old)
   local had, added = {}, {}
   for _, name in ipairs(old.finalizers or {}) do had[name] = true end
   for _, name in ipairs(new.finalizers or {}) do
-    if not had[name] then added[#added + 1] = name end
+    if not had[name] and #added < MAX_LISTED then added[#added + 1] = go_text.quoted(name) end
   end
   if not added[1] then return end
-  for i, name in ipairs(added) do added[i] = go_text.quoted(name) end
   add(causes, "FieldValueForbidden", "metadata.finalizers", "Forbidden: no new finalizers can be added if the object "
     .. "is being deleted, found new finalizers []string{" .. table.concat(added, ", ") .. "}")
 end
