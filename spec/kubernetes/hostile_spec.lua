@@ -1,5 +1,6 @@
 --- Objects that are made to hurt: huge, deep, with long names. Answers stay small, and other tasks run meanwhile.
 
+local builtin = require "keywatch.kubernetes.builtin"
 local json = require "keywatch.json"
 local keywatch = require "keywatch"
 local metadata = require "keywatch.kubernetes.metadata"
@@ -92,6 +93,7 @@ describe("a hostile object #slow", function()
     assert.is_true(value.equal(object, value.copy(object)))
     assert(patch.json(object, { { op = "test", path = "/a", value = value.copy(object.a) } }))
     assert.is_table(patch.json(object, { { op = "add", path = "/a" .. ("/0"):rep(980) .. "/-", value = 1 } }))
+    assert.is_nil(patch.json(object, { { op = "add", path = ("/a"):rep(1000000), value = 1 } }))
   end)
 
   it("lets other tasks run while it is checked, patched and refused", function()
@@ -118,6 +120,14 @@ describe("a hostile object #slow", function()
       local moves = json.array {}
       for i = 1, 10000 do moves[i] = { op = "add", path = "/spec/numbers/0", value = 1 } end
       expect_turns(patch.json, object, moves)
+      local finalizers, data = json.array {}, {}
+      for i = 1, 100000 do finalizers[i], data["k" .. i] = "x.y/f" .. i, "" end
+      local kind = { is_namespaced = true }
+      expect_turns(metadata.validate, kind, { metadata = { name = "a", namespace = "n", finalizers = finalizers } })
+      expect_turns(metadata.validate, kind, { metadata = { name = "a", namespace = "n", labels = data } })
+      expect_turns(metadata.validate, kind, { metadata = { name = "a", namespace = "n", annotations = data } })
+      expect_turns(builtin.configmaps.check, { metadata = {}, data = data })
+      expect_turns(builtin.secrets.default, { metadata = {}, stringData = { a = ("x"):rep(3000000) } })
       is_done = true
       ticker:join()
     end)

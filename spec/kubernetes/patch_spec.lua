@@ -127,6 +127,7 @@ describe("a JSON patch", function()
       assert.is_nil(result)
       assert.equal(why, err.message)
       assert.equal(422, err.http_status)
+      assert.same({ { reason = "UnexpectedServerResponse", message = err.message } }, err.causes)
     end
   end)
 

@@ -9,6 +9,7 @@ local field_path = require "keywatch.kubernetes.field_path"
 local go_text = require "keywatch.kubernetes.go_text"
 local kinds = require "keywatch.kubernetes.kind"
 local labels = require "keywatch.kubernetes.label"
+local turn = require "keywatch.kubernetes.turn"
 local value = require "keywatch.kubernetes.value"
 
 local MAX_CAUSES = 100
@@ -18,7 +19,7 @@ local MAX_DATA = 1024 * 1024 -- bytes of the values of a configmap or a secret
 
 --- Returns the number of bytes of a base64 text; nil if it is none.
 local function decoded_length(text)
-  local packed = text:gsub("[\r\n]", "")
+  local packed = text:find("[\r\n]") and text:gsub("[\r\n]", "") or text
   if #packed % 4 ~= 0 or not packed:find("^[A-Za-z0-9+/]*=?=?$") then return nil end
   return #packed / 4 * 3 - #packed:match("=*$")
 end
@@ -31,10 +32,11 @@ for i = 0, 4095 do
   digits[i] = ALPHABET:sub(high, high) .. ALPHABET:sub(low, low)
 end
 
---- Returns a text as base64.
+--- Returns a text as base64. Lets other tasks run.
 local function base64(text)
-  local parts, padding = {}, -#text % 3
+  local parts, padding, work = {}, -#text % 3, turn.begin {}
   for i = 1, #text, 3 do
+    turn.count(work)
     local a, b, c = text:byte(i, i + 2)
     b, c = b or 0, c or 0
     parts[#parts + 1] = digits[a * 16 + math.floor(b / 16)]
@@ -54,13 +56,14 @@ end
 --- Adds the causes of the member `name` of an object, whose values must be strings. size_of(text) returns the bytes of
 -- a value, or nil if it is malformed. Returns the bytes of all values.
 local function check_data(causes, object, name, size_of)
-  local data, bytes = object[name], 0
+  local data, bytes, work = object[name], 0, turn.begin {}
   if value.is_nothing(data) then return 0 end
   if not value.is_object(data) then
     add(causes, name, value.type_of(data), "must be an object")
     return 0
   end
   for key, text in next, data do
+    turn.count(work)
     local field = ("%s[%s]"):format(name, key)
     local why = labels.key_trouble(key)
     if why then add(causes, field, key, why) end

@@ -3,12 +3,17 @@
 
 local value = require "keywatch.kubernetes.value"
 
---- Returns the tokens of a pointer, a list of strings; nil if it is malformed.
+local MAX_TOKENS = 2000 -- more than keywatch.json has levels
+
+--- Returns the tokens of a pointer, a list of strings; nil if it is malformed, or has too many.
 local function parse(text)
   if text ~= "" and text:sub(1, 1) ~= "/" then return nil end
   if text:find("~[^01]") or text:find("~$") then return nil end
   local tokens = {}
-  for token in text:gmatch("/([^/]*)") do tokens[#tokens + 1] = token:gsub("~1", "/"):gsub("~0", "~") end
+  for token in text:gmatch("/([^/]*)") do
+    if #tokens == MAX_TOKENS then return nil end
+    tokens[#tokens + 1] = token:gsub("~1", "/"):gsub("~0", "~")
+  end
   return tokens
 end
 

@@ -13,6 +13,7 @@ local labels = require "keywatch.kubernetes.label"
 local random_id = require "keywatch.kubernetes.random_id"
 local status_error = require "keywatch.kubernetes.status_error"
 local timestamp = require "keywatch.kubernetes.timestamp"
+local turn = require "keywatch.kubernetes.turn"
 local value = require "keywatch.kubernetes.value"
 
 local MAX_ANNOTATIONS = 256 * 1024 -- bytes of names and values
@@ -176,16 +177,18 @@ local function check_namespace(causes, kind, metadata)
   end
 end
 
-local function check_labels(causes, metadata)
+local function check_labels(causes, metadata, work)
   for name, text in next, metadata.labels or {} do
+    turn.count(work)
     add_invalid(causes, "metadata.labels", name, labels.name_trouble(name))
     add_invalid(causes, "metadata.labels", text, labels.value_trouble(text))
   end
 end
 
-local function check_annotations(causes, metadata)
+local function check_annotations(causes, metadata, work)
   local bytes = 0
   for name, text in next, metadata.annotations or {} do
+    turn.count(work)
     bytes = bytes + #name + #text
     add_invalid(causes, "metadata.annotations", name, labels.name_trouble(name:lower()))
   end
@@ -195,9 +198,10 @@ local function check_annotations(causes, metadata)
   end
 end
 
-local function check_finalizers(causes, metadata)
+local function check_finalizers(causes, metadata, work)
   local has = {}
   for _, name in ipairs(metadata.finalizers or {}) do
+    turn.count(work)
     has[name] = true
     add_invalid(causes, "metadata.finalizers", name, labels.name_trouble(name))
   end
@@ -229,14 +233,14 @@ local function check_references(causes, metadata)
   end
 end
 
---- Returns the causes why the metadata of an object of a kind is invalid; {} if it is valid.
+--- Returns the causes why the metadata of an object of a kind is invalid; {} if it is valid. Lets other tasks run.
 local function validate(kind, object)
-  local causes, metadata = {}, object.metadata
+  local causes, metadata, work = {}, object.metadata, turn.begin {}
   check_name(causes, kind, metadata)
   check_namespace(causes, kind, metadata)
-  check_labels(causes, metadata)
-  check_annotations(causes, metadata)
-  check_finalizers(causes, metadata)
+  check_labels(causes, metadata, work)
+  check_annotations(causes, metadata, work)
+  check_finalizers(causes, metadata, work)
   check_references(causes, metadata)
   return causes
 end

@@ -96,9 +96,10 @@ local function bad_request(message)
   return make("invalid_argument", 400, "BadRequest", message)
 end
 
---- The patch of a request cannot be applied.
+--- The patch of a request cannot be applied. The cause is what kubectl shows.
 local function unprocessable(message)
-  return make("invalid_argument", 422, "Invalid", message)
+  return make("invalid_argument", 422, "Invalid", message,
+    { causes = value.array { { reason = "UnexpectedServerResponse", message = message } } })
 end
 
 local function unsupported_media_type(accepted)

@@ -19,4 +19,10 @@ local function pass(self)
   slice.pass(self.slice)
 end
 
-return { begin = begin, pass = pass }
+--- Counts one value.
+local function count(self)
+  self.left = self.left - 1
+  if self.left <= 0 then pass(self) end
+end
+
+return { begin = begin, pass = pass, count = count }
