@@ -245,7 +245,7 @@ describe("Kubernetes' API over HTTP", function()
   end)
 
   it("allows only what authorize answers with true", function()
-    for _, answer in ipairs { "yes", 1, {}, false } do
+    for _, answer in ipairs { "yes", 1, {}, false, json.null } do
       kube.within(function(k)
         assert.equal("403 Forbidden", failure(k:get(kube.ONES)))
         local review = k:ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
@@ -253,7 +253,6 @@ describe("Kubernetes' API over HTTP", function()
         assert.is_false(review.body.status.allowed)
       end, { authorize = function() return answer end })()
     end
-    kube.within(function(k) assert.equal("403 Forbidden", failure(k:get(kube.ONES))) end, { authorize = function() end })()
   end)
 
   it("stands beside etcd's services, whose version is in the same document", kube.within(function(k)

@@ -1,6 +1,7 @@
 --- Gets and lists: resourceVersion and resourceVersionMatch in all combinations, limit and continue, selectors; what is
 -- answered by the cache and what by the store; caches that are late, empty, or begin again.
 
+local continue_token = require "keywatch.kubernetes.continue_token"
 local core = require "keywatch.core"
 local entries = require "keywatch.kubernetes.entry"
 local keywatch = require "keywatch"
@@ -155,6 +156,7 @@ describe("list", function()
       { 422, resource_version = "0", resource_version_match = NOT_OLDER, continue = token },
       { 400, resource_version = "2", continue = token }, { 400, resource_version = "x" },
       { 400, continue = "x" }, { 400, continue = token .. "00" }, { 400, continue = "zz" },
+      { 400, continue = continue_token.encode(1e300, "b") }, { 400, continue = continue_token.encode(1.5, "b") },
       { 400, continue = token:sub(1, -3) }, { 400, continue = ("00"):rep(10000) },
     } do
       local status = case[1]

@@ -5,9 +5,9 @@
 -- name; organizations are groups), and from bearer tokens, by a function of the program. Without both a request is
 -- anonymous, which is allowed unless there are tokens.
 --
--- authorize(attributes) returns true; or something else, which refuses, and a reason. Attributes are { user = a name, groups, verb, group,
--- version, resource, subresource, namespace, name }; or { user, groups, verb, path } if the path is not about a
--- resource. It may wait.
+-- authorize(attributes) returns true; or anything else and a reason, which refuses. Attributes are { user = a name,
+-- groups, verb, group, version, resource, subresource, namespace, name }; or { user, groups, verb, path } if the path is
+-- not about a resource. It may wait.
 
 local json = require "keywatch.json"
 local status_error = require "keywatch.kubernetes.status_error"

@@ -10,6 +10,7 @@ local status_error = require "keywatch.kubernetes.status_error"
 local VERSION = "meta.k8s.io/v1"
 local NEWEST = -1
 local MAX_BYTES = 4096
+local MAX_REVISION = 1e15 -- as of a resourceVersion, see reads.lua
 
 --- Returns the token of a list that continues at a key.
 local function encode(revision, start)
@@ -24,6 +25,7 @@ local function parse(token)
   if type(found) ~= "table" or found.v ~= VERSION then return nil end
   local revision, start = found.rv, found.start
   local is_revision = type(revision) == "number" and revision % 1 == 0 and (revision > 0 or revision == NEWEST)
+    and revision < MAX_REVISION
   if not is_revision or type(start) ~= "string" or start == "" then return nil end
   return found
 end

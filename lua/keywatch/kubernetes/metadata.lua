@@ -150,10 +150,11 @@ local function add(causes, reason, field, message)
   causes[#causes + 1] = { reason = reason, message = message, field = field }
 end
 
---- Adds the cause of an invalid value, if there is a reason. Makes no text that is not added: LuaJIT needs quadratic time
--- for many long strings that are alike.
+--- Adds the cause of an invalid value, if there is a reason. Makes no text that is not added: LuaJIT needs quadratic
+-- time for many long strings that are alike.
 local function add_invalid(causes, field, found, why)
-  if why and #causes < MAX_LISTED then add(causes, "FieldValueInvalid", field, ("Invalid value: %s: %s"):format(go_text.of(found), why)) end
+  if not why or #causes >= MAX_LISTED then return end
+  add(causes, "FieldValueInvalid", field, ("Invalid value: %s: %s"):format(go_text.of(found), why))
 end
 
 local function check_name(causes, kind, metadata)

@@ -142,11 +142,12 @@ end
 -- {====== Deleting ======
 
 local DELETE_OPTIONS = { group = "meta.k8s.io", kind = "DeleteOptions", plural = "deleteoptions" }
-local FIELDS = { dryRun = "array", preconditions = "object", propagationPolicy = "string", orphanDependents = "boolean" }
+local FIELDS = { dryRun = "array", preconditions = "object", propagationPolicy = "string",
+  orphanDependents = "boolean" }
 local POLICIES = { Background = true, Foreground = true, Orphan = true }
 
---- Reads the DeleteOptions of a body. Returns its fields that are not null; or nil and an error. A field of a wrong type
--- is not ignored: without it the deletion would be another one.
+--- Reads the DeleteOptions of a body. Returns its fields that are not null; or nil and an error. A field of a wrong
+-- type is not ignored: without it the deletion would be another one.
 local function read_delete_options(request)
   local given, err = body.optional(request)
   if not given then return nil, err end

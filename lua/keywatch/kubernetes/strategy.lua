@@ -142,7 +142,8 @@ local function create(kind, object, key, opts)
   local warnings, err = shape(kind, object, opts.field_validation)
   if not warnings then return nil, err end
   if kind.has_status and not kind.is_builtin then object.status = nil end
-  local own = { uid = metadata.uid(), creationTimestamp = metadata.now(), generation = not kind.is_builtin and 1 or nil }
+  local own = { uid = metadata.uid(), creationTimestamp = metadata.now() }
+  own.generation = not kind.is_builtin and 1 or nil
   set_system_fields(object, own)
   local request = new_request(kind, "CREATE", key, opts)
   object, err = mutate(kind, object, request)
