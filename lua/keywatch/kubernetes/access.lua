@@ -6,8 +6,8 @@
 -- anonymous, which is allowed unless there are tokens.
 --
 -- authorize(attributes) returns true; or anything else and a reason, which refuses. Attributes are { user = a name,
--- groups, verb, group, version, resource, subresource, namespace, name }; or { user, groups, verb, path } if the path is
--- not about a resource. It may wait.
+-- groups, verb, group, version, resource, subresource, namespace, name }; or { user, groups, verb, path } if the path
+-- is not about a resource. It may wait.
 
 local json = require "keywatch.json"
 local status_error = require "keywatch.kubernetes.status_error"
