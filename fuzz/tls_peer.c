@@ -72,7 +72,7 @@ static const kw_tls functions = {.version = KW_TLS_VERSION,
                                  .wrote = kw_tls_channel_wrote,
                                  .state = kw_tls_channel_state,
                                  .failure = kw_tls_channel_failure,
-                                 .common_name = kw_tls_channel_common_name,
+                                 .identity = kw_tls_channel_identity,
                                  .close = kw_tls_channel_close};
 
 /* {====== The loop ====== */

@@ -1818,6 +1818,7 @@ function Stream:close() end
 ---@field headers table<string, string> by name in lower case; several values are joined by commas
 ---@field peer string address of the client, or ""
 ---@field common_name? string of the client's certificate, if the server asks for certificates
+---@field organizations? string[] of the client's certificate, if the server asks for certificates
 ---@field server keywatch.Server
 local Request = {}
 
@@ -1851,6 +1852,7 @@ function Request:write(bytes, timeout) end
 ---@field path string such as "/demo.Notes/Read"
 ---@field peer string address of the client, or ""
 ---@field common_name? string of the client's certificate, if the server asks for certificates
+---@field organizations? string[] of the client's certificate, if the server asks for certificates
 ---@field deadline? number when the client stops waiting, on the clock of keywatch.now
 ---@field metadata table<string, string>
 ---@field request? any in `before` of middleware: the first message of the client; reading this field waits for it

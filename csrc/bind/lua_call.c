@@ -114,35 +114,35 @@ static int l_newest_call(lua_State *L) {
   return 1;
 }
 
-static void push_name(lua_State *L, const kw_blob *name) {
-  if (name == NULL) {
+static void push_identity(lua_State *L, const kw_blob *identity) {
+  if (identity == NULL) {
     lua_pushnil(L);
   } else {
-    lua_pushlstring(L, (const char *)kw_blob_slice(name).data, kw_blob_slice(name).len);
+    kw_bind_push_fields(L, kw_blob_slice(identity));
   }
 }
 
-/* Finalizers may run during the pushes and end the call, so its metadata and name are retained, and its address is
+/* Finalizers may run during the pushes and end the call, so its metadata and identity are retained, and its address is
  * copied. */
 static int l_info(lua_State *L) {
   uint64_t id = check_id(L);
   int64_t now = kw_bind_opt_now(L, 3);
-  kw_blob **holder = kw_bind_new_holder(L), **name = kw_bind_new_holder(L);
+  kw_blob **holder = kw_bind_new_holder(L), **identity = kw_bind_new_holder(L);
   kw_server *server = server_of(L);
   kw_call_info info;
   if (server == NULL || !kw_call_get_info(server, id, &info)) return 0;
   char remote[KW_REMOTE_TEXT];
   snprintf(remote, sizeof remote, "%s", info.remote);
   *holder = kw_blob_retain(info.metadata);
-  *name = info.common_name == NULL ? NULL : kw_blob_retain(info.common_name);
+  *identity = info.identity == NULL ? NULL : kw_blob_retain(info.identity);
   int64_t left = info.deadline == INT64_MAX ? INT64_MAX : info.deadline - now;
   lua_pushstring(L, info.path);
   lua_pushboolean(L, !info.is_unary);
   lua_pushboolean(L, info.is_intercepted);
   lua_pushstring(L, remote);
   if (kw_bind_push_deadline(L, left) == 0) lua_pushnil(L);
-  kw_bind_push_fields(L, *holder);
-  push_name(L, *name);
+  kw_bind_push_fields(L, kw_blob_slice(*holder));
+  push_identity(L, *identity);
   return 7;
 }
 
@@ -150,7 +150,7 @@ static int l_info(lua_State *L) {
 typedef struct head {
   kw_slice metadata;
   kw_slice remote;
-  kw_slice common_name; /* without data: there is none */
+  kw_slice identity; /* without data: there is none */
   bool is_misdirected;
 } head;
 
@@ -168,9 +168,9 @@ static bool keep_head(kw_arena *scratch, const kw_call_info *info, head *to) {
   *to = (head){.metadata = kw_blob_slice(info->metadata),
                .remote = kw_slice_text(info->remote),
                .is_misdirected = info->is_misdirected};
-  if (info->common_name != NULL) to->common_name = kw_blob_slice(info->common_name);
+  if (info->identity != NULL) to->identity = kw_blob_slice(info->identity);
   return keep(scratch, &to->metadata) && keep(scratch, &to->remote) &&
-         keep(scratch, &to->common_name);
+         keep(scratch, &to->identity);
 }
 
 /* Returns the value of field `n` of metadata. The first four are those of rpc/request.h. */
@@ -188,8 +188,8 @@ static int push_head(lua_State *L, const head *from) {
   kw_bind_push_slice(L, from->metadata);
   kw_bind_push_slice(L, from->remote);
   lua_pushboolean(L, from->is_misdirected);
-  if (from->common_name.data == NULL) return 5;
-  kw_bind_push_slice(L, from->common_name);
+  if (from->identity.data == NULL) return 5;
+  kw_bind_push_fields(L, from->identity);
   return 6;
 }
 

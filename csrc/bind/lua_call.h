@@ -14,12 +14,13 @@
  *   server:next_news() -> id, is_new, has_input, has_room, status
  *                                       the next call that has news, or nothing. status: the gRPC status with
  *                                       which the call has ended, and its id is no longer valid; nil: it is open
- *   server:info(id, now) -> path, is_stream, is_intercepted, remote, seconds, metadata, common_name
+ *   server:info(id, now) -> path, is_stream, is_intercepted, remote, seconds, metadata, identity
  *                                       now: in seconds, CLOCK_MONOTONIC if absent; seconds: from then to the call's
  *                                       deadline, or nil; metadata: { name, value, ... };
- *                                       common_name: that of the client's verified certificate, or nil;
+ *                                       identity: { common name or "", organization, ... } of the client's
+ *                                       verified certificate, or nil;
  *                                       nothing if the call is gone
- *   server:head(id) -> method, path, fields, remote, is_misdirected, common_name
+ *   server:head(id) -> method, path, fields, remote, is_misdirected, identity
  *                                       the head of an HTTP request; nothing for another call. path: without the query;
  *                                       fields: name, 0, value, 0, and so on, beginning with :method, :scheme,
  *                                       :authority and :path; is_misdirected: the server does not serve the host

@@ -60,14 +60,14 @@ static int l_finish(lua_State *L) {
 static int push_head(lua_State *L, const kw_fetched *taken, kw_blob *const *holder) {
   lua_pushliteral(L, "head");
   lua_pushinteger(L, taken->status);
-  kw_bind_push_fields(L, *holder);
+  kw_bind_push_fields(L, kw_blob_slice(*holder));
   return 3;
 }
 
 static int push_end(lua_State *L, kw_blob *const *holder) {
   lua_pushliteral(L, "end");
   if (*holder == NULL) return 1;
-  kw_bind_push_fields(L, *holder);
+  kw_bind_push_fields(L, kw_blob_slice(*holder));
   return 2;
 }
 

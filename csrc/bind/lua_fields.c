@@ -20,8 +20,8 @@ size_t kw_bind_check_fields(lua_State *L, int index, kw_http_field fields[KW_HEA
   return n;
 }
 
-void kw_bind_push_fields(lua_State *L, const kw_blob *packed) {
-  const char *at = (const char *)packed->bytes, *end = at + packed->len;
+void kw_bind_push_fields(lua_State *L, kw_slice packed) {
+  const char *at = (const char *)packed.data, *end = at + packed.len;
   lua_newtable(L);
   for (int i = 1; at < end; i++) {
     size_t len = strlen(at);

@@ -14,7 +14,7 @@
  * KW_HEAD_FIELDS fields. */
 size_t kw_bind_check_fields(lua_State *L, int index, kw_http_field fields[KW_HEAD_FIELDS]);
 
-/* Pushes the list of fields that kw_call_metadata has packed. The caller retains the blob. */
-void kw_bind_push_fields(lua_State *L, const kw_blob *packed);
+/* Pushes the list of packed texts, each of which ends with a 0. The caller keeps the bytes: finalizers may run. */
+void kw_bind_push_fields(lua_State *L, kw_slice packed);
 
 #endif

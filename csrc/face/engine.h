@@ -151,9 +151,9 @@ typedef struct kw_engine {
    * peer is done, and has nothing pending. */
   void (*refuse)(kw_peer *peer, const char *why);
 
-  /* Called after the handshake of each connection with TLS. `common_name` is the common name of the client's verified
-   * certificate; NULL: there is none. */
-  void (*identify)(kw_peer *peer, const char *common_name);
+  /* Called after the handshake of each connection with TLS. `identity` has the names of the client's verified
+   * certificate, see kw_tls.identity in face/tls.h; NULL: there is none. */
+  void (*identify)(kw_peer *peer, const char *identity, size_t len);
 
   /* The client has closed its side, while the peer wants no bytes: those before the end are still to be fed. Called at
    * most once for a peer. */

@@ -38,7 +38,7 @@
 #include <sys/uio.h>
 
 #define KW_TLS_KEY "keywatch.tls"
-#define KW_TLS_VERSION 3
+#define KW_TLS_VERSION 4
 #define KW_TLS_CONTEXT_NAME                                                                        \
   "keywatch.tls.context" /* metatable of context objects, in the registry */
 
@@ -47,6 +47,7 @@
 #define KW_TLS_OUTPUT                                                                              \
   65536                 /* bytes of ciphertext that may be pending before `write` takes no more */
 #define KW_TLS_TEXT 768 /* bytes of the text of a failure, with the 0 at its end */
+#define KW_TLS_IDENTITY 4096 /* limit of `identity` in bytes */
 
 typedef struct kw_tls_context kw_tls_context;
 typedef struct kw_tls_channel kw_tls_channel;
@@ -153,8 +154,10 @@ typedef struct kw_tls {
   /* Returns why the channel has failed; KW_TLS_NONE: it has not. The result lives as long as the channel. */
   const kw_tls_failure *(*failure)(const kw_tls_channel *channel);
 
-  /* Returns the common name of the other side's certificate, if that was verified; or NULL. */
-  const char *(*common_name)(const kw_tls_channel *channel);
+  /* Returns names of the other side's certificate, *len bytes: the common name, or an empty text, and then each
+   * organization; every text ends with a 0. NULL and *len 0: no certificate was verified. The texts are UTF-8, and at
+   * most KW_TLS_IDENTITY bytes: organizations that do not fit are left out. They live as long as the channel. */
+  const char *(*identity)(const kw_tls_channel *channel, size_t *len);
 
   /* True if the two sides have agreed on HTTP/2 (ALPN), after the handshake. */
   bool (*has_h2)(const kw_tls_channel *channel);

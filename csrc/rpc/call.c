@@ -407,7 +407,7 @@ bool kw_call_get_info(kw_server *server, uint64_t id, kw_call_info *info) {
   const kw_stream *stream = c->stream;
   *info = (kw_call_info){.path = c->method->path,
                          .remote = c->peer->driver.hooks.remote,
-                         .common_name = c->peer->common_name,
+                         .identity = c->peer->identity,
                          .is_intercepted = c->is_intercepted,
                          .is_misdirected = c->is_misdirected,
                          .is_unary = c->method->is_unary,

@@ -32,8 +32,8 @@ enum {
 
 typedef struct kw_call_info {
   const char *path;
-  const char *remote;   /* address of the client, or "" */
-  kw_blob *common_name; /* of the client's certificate; or NULL */
+  const char *remote; /* address of the client, or "" */
+  kw_blob *identity;  /* of the client's certificate, see kw_tls.identity; or NULL */
   bool is_intercepted;
   bool is_misdirected; /* HTTP: the host that the request names is not served, see rpc/hosts.h */
   bool is_unary;

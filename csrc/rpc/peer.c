@@ -216,10 +216,10 @@ void kw_peer_refuse(kw_peer *peer, const char *why) {
   if (peer->server != NULL) detach_as(peer, why, true);
 }
 
-void kw_peer_identify(kw_peer *peer, const char *common_name) {
+void kw_peer_identify(kw_peer *peer, const char *identity, size_t len) {
   peer->is_tls = true;
-  if (common_name == NULL || peer->common_name != NULL) return;
-  peer->common_name = kw_blob_copy(kw_slice_of(common_name, strlen(common_name)));
+  if (identity == NULL || peer->identity != NULL) return;
+  peer->identity = kw_blob_copy(kw_slice_of(identity, len));
 }
 
 void kw_peer_cut(kw_peer *peer) {
@@ -310,7 +310,7 @@ static void close_peer(void *ctx, const char *why) {
   peer->driver.hooks.on_dirty = NULL;
   detach(peer, why);
   kw_chain_drop(&peer->left);
-  if (peer->common_name != NULL) kw_blob_release(peer->common_name);
+  if (peer->identity != NULL) kw_blob_release(peer->identity);
   kw_free(peer);
 }
 

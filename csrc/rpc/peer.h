@@ -22,9 +22,9 @@ kw_peer *kw_peer_open(kw_server *server, const kw_peer_hooks *hooks, int64_t now
  * done. */
 void kw_peer_refuse(kw_peer *peer, const char *why);
 
-/* Notes that the connection uses TLS, and the common name of the certificate that the client has shown; NULL: none. If
- * memory is short, there is none. */
-void kw_peer_identify(kw_peer *peer, const char *common_name);
+/* Notes that the connection uses TLS, and the names of the certificate that the client has shown, see kw_tls.identity;
+ * NULL: none. If memory is short, there are none. */
+void kw_peer_identify(kw_peer *peer, const char *identity, size_t len);
 
 /* Notes that the client has closed its side, while the peer wants no bytes. */
 void kw_peer_note_gone(kw_peer *peer, int64_t now);

@@ -144,7 +144,7 @@ struct kw_peer {
   kw_http *http;       /* NULL: detached, or the client speaks HTTP/2, or nothing yet */
   kw_chain left;       /* output of the session or the HTTP connection that has ended */
   kw_driver driver;
-  kw_blob *common_name;  /* of the client's certificate; or NULL */
+  kw_blob *identity;     /* of the client's certificate, see kw_tls.identity; or NULL */
   int64_t last_progress; /* when bytes were last written, or a message was last received */
   kw_link link;          /* among the peers of the server */
   kw_news news;

@@ -17,7 +17,8 @@ struct kw_tls_channel {
   kw_tls_buffer in;
   kw_tls_input lent; /* follows `in`, during kw_tls_channel_read_from */
   kw_tls_buffer out;
-  char *common_name; /* of the verified certificate of the other side; or NULL */
+  char *identity; /* see kw_tls.identity */
+  size_t identity_len;
 
   size_t looked_at;   /* bytes of `in` that were too few to recognize HTTP */
   bool is_recognized; /* the first bytes are not HTTP */
@@ -180,7 +181,7 @@ void kw_tls_channel_close(kw_tls_channel *channel) {
   kw_tls_leave();
   kw_tls_buffer_drop(&channel->in);
   kw_tls_buffer_drop(&channel->out);
-  kw_free(channel->common_name);
+  kw_free(channel->identity);
   kw_free(channel);
 }
 
@@ -240,23 +241,36 @@ static bool recognize(kw_tls_channel *channel) {
   return false;
 }
 
-/* Stores the common name of the verified certificate. A name that contains a 0, or is too long, is ignored, because a
- * part of a name is a different name. */
-static void note_common_name(kw_tls_channel *channel) {
+/* Copies a name of a subject, as UTF-8 with a 0 at its end. Returns the number of bytes. Returns 0 for a name that is
+ * empty, malformed, contains a 0, or is too long: it is left out, because a part of a name is a different name. */
+static size_t copy_name(X509_NAME *subject, int at, char *to, size_t room) {
+  unsigned char *text;
+  int len = ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
+  if (len < 0) return 0;
+  size_t size = (size_t)len + 1;
+  bool fits = len > 0 && len < KW_TLS_NAME && size <= room && memchr(text, 0, (size_t)len) == NULL;
+  if (fits) memcpy(to, text, size);
+  OPENSSL_free(text);
+  return fits ? size : 0;
+}
+
+/* Stores the common name and the organizations of the verified certificate. */
+static void note_identity(kw_tls_channel *channel) {
+  char names[KW_TLS_IDENTITY] = "";
   X509 *certificate = SSL_get0_peer_certificate(channel->ssl);
   if (certificate == NULL || SSL_get_verify_mode(channel->ssl) == SSL_VERIFY_NONE) return;
   X509_NAME *subject = X509_get_subject_name(certificate);
   int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
-  if (at < 0) return;
-  unsigned char *text;
-  int len = ASN1_STRING_to_UTF8(&text, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
-  if (len < 0) return;
-  if (len < KW_TLS_NAME && memchr(text, 0, (size_t)len) == NULL) {
-    channel->common_name = kw_alloc((size_t)len + 1);
-    channel->is_starved = channel->common_name == NULL;
-    if (!channel->is_starved) memcpy(channel->common_name, text, (size_t)len + 1);
-  }
-  OPENSSL_free(text);
+  size_t len = at < 0 ? 0 : copy_name(subject, at, names, sizeof names);
+  if (len == 0) len = 1;
+  at = -1;
+  while ((at = X509_NAME_get_index_by_NID(subject, NID_organizationName, at)) >= 0)
+    len += copy_name(subject, at, names + len, sizeof names - len);
+  channel->identity = kw_alloc(len);
+  channel->is_starved = channel->identity == NULL;
+  if (channel->is_starved) return;
+  memcpy(channel->identity, names, len);
+  channel->identity_len = len;
 }
 
 bool kw_tls_channel_has_h2(const kw_tls_channel *channel) {
@@ -284,7 +298,7 @@ static void begin(kw_tls_channel *channel) {
     SSL_shutdown(channel->ssl);
     return;
   }
-  note_common_name(channel);
+  note_identity(channel);
   if (channel->is_starved) {
     kw_tls_channel_lose(channel);
   } else {
@@ -423,8 +437,9 @@ unsigned kw_tls_channel_state(const kw_tls_channel *channel) {
   return state;
 }
 
-const char *kw_tls_channel_common_name(const kw_tls_channel *channel) {
-  return channel->common_name;
+const char *kw_tls_channel_identity(const kw_tls_channel *channel, size_t *len) {
+  *len = channel->identity_len;
+  return channel->identity;
 }
 
 kw_tls_info kw_tls_channel_info(const kw_tls_channel *channel) {

@@ -39,7 +39,7 @@ size_t kw_tls_channel_pending(const kw_tls_channel *channel, struct iovec *piece
 void kw_tls_channel_wrote(kw_tls_channel *channel, size_t bytes);
 unsigned kw_tls_channel_state(const kw_tls_channel *channel);
 const kw_tls_failure *kw_tls_channel_failure(const kw_tls_channel *channel);
-const char *kw_tls_channel_common_name(const kw_tls_channel *channel);
+const char *kw_tls_channel_identity(const kw_tls_channel *channel, size_t *len);
 bool kw_tls_channel_has_h2(const kw_tls_channel *channel);
 
 /* Does what kw_tls_channel_read_from does, without *input. */

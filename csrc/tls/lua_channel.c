@@ -156,6 +156,17 @@ static void set_text(lua_State *L, const char *text, const char *name) {
   lua_setfield(L, -2, name);
 }
 
+/* Sets the list of the texts behind the first one. */
+static void set_organizations(lua_State *L, const char *names, const char *end) {
+  const char *at = names + strlen(names) + 1;
+  lua_newtable(L);
+  for (int i = 1; at < end; i++, at += strlen(at) + 1) {
+    lua_pushstring(L, at);
+    lua_rawseti(L, -2, i);
+  }
+  lua_setfield(L, -2, "organizations");
+}
+
 /* channel:info(): a table of what the two sides have agreed on; or nothing before the end of the handshake. Checks the
  * channel again after each push, since a finalizer may have closed it. */
 static int l_info(lua_State *L) {
@@ -173,10 +184,13 @@ static int l_info(lua_State *L) {
   const char *name = kw_tls_channel_info(check(L)).name;
   if (name != NULL) strncpy(text, name, sizeof text - 1);
   if (name != NULL) set_text(L, text, "server_name");
-  text[0] = 0;
-  const char *common_name = kw_tls_channel_common_name(check(L));
-  if (common_name != NULL) strncpy(text, common_name, sizeof text - 1);
-  if (common_name != NULL) set_text(L, text, "common_name");
+  char names[KW_TLS_IDENTITY];
+  size_t len;
+  const char *identity = kw_tls_channel_identity(check(L), &len);
+  if (identity == NULL) return 1;
+  memcpy(names, identity, len);
+  if (names[0] != 0) set_text(L, names, "common_name");
+  set_organizations(L, names, names + len);
   return 1;
 }
 

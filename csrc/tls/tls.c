@@ -27,7 +27,7 @@ static const kw_tls face = {
     .wrote = kw_tls_channel_wrote,
     .state = kw_tls_channel_state,
     .failure = kw_tls_channel_failure,
-    .common_name = kw_tls_channel_common_name,
+    .identity = kw_tls_channel_identity,
     .has_h2 = kw_tls_channel_has_h2,
     .close = kw_tls_channel_close,
 };

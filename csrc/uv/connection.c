@@ -83,7 +83,9 @@ static void on_handshake(kw_connection *connection) {
   if (connection->loop_client != NULL) {
     open_client(connection);
   } else {
-    connection->engine->identify(tls_peer->inner, tls_peer->tls->common_name(tls_peer->channel));
+    size_t len;
+    const char *identity = tls_peer->tls->identity(tls_peer->channel, &len);
+    connection->engine->identify(tls_peer->inner, identity, len);
   }
 }
 

@@ -132,6 +132,17 @@ describe("a server with TLS", function()
     end, "^serve: option 'tls.cipher_suites': there is no cipher suite 'WORDS'$")
   end)
 
+  it("knows the names in the certificates of its clients", function()
+    local server, call = serve { cert = cert, key = key, ca = ca }, nil
+    server:use { before = function(one) call = one end }
+    for _ = 1, 2 do
+      assert(connect(server, as "carol"):put("a", "1"))
+      assert.same({ "carol", { "admins", "grün" } }, { call.common_name, call.organizations })
+    end
+    assert(connect(server, as "alice"):put("a", "1"))
+    assert.same({ "alice", {} }, { call.common_name, call.organizations })
+  end)
+
   describe("requires of its clients", function()
     it("a certificate, with the option ca", function()
       local server = serve { cert = cert, key = key, ca = ca }

@@ -15,6 +15,7 @@ serial = $ENV::D/serial
 new_certs_dir = $ENV::D
 default_md = sha256
 policy = any
+preserve = yes
 unique_subject = no
 default_crl_days = 3650
 email_in_dn = no
@@ -22,14 +23,16 @@ email_in_dn = no
 authorityKeyIdentifier = keyid:always
 [any]
 commonName = supplied
+organizationName = optional
 [req]
 distinguished_name = name
 [name]
 ]]
 
 -- make NAME AUTHORITY FROM TO EXTENSIONS... makes NAME.pem and NAME.key, signed by AUTHORITY, or by itself with "self".
+-- The subject has the common name NAME, and the parts in $MORE.
 local SCRIPT = [[
-cd "$1"; export D=.
+cd "$1"; export D=. MORE=
 key() {
   openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1.key" 2>/dev/null
 }
@@ -38,7 +41,7 @@ make() {
   mkdir "$name.d"; : >"$name.d/index.txt"; od -An -N8 -tx8 /dev/urandom | sed 's/ *./1/' >"$name.d/serial"
   printf '%s\n' "$@" >"$name.d/extensions"
   [ -f "$name.key" ] || key "$name"
-  openssl req -new -config config -key "$name.key" -subj "/CN=$name" -out "$name.d/request"
+  openssl req -new -config config -key "$name.key" -utf8 -subj "/CN=$name$MORE" -out "$name.d/request"
   by="-cert $authority.pem -keyfile $authority.key"
   [ "$authority" = self ] && by="-selfsign -keyfile $name.key"
   D=$name.d openssl ca -config config -batch -notext -startdate "$from" -enddate "$to" -in "$name.d/request" $by \
@@ -65,6 +68,9 @@ make strange stranger $P $F $HOSTS & make orphan old_ca $P $F $HOSTS &
 make alice ca $P $F subjectAltName=DNS:alice.test & make bob ca $P $F subjectAltName=DNS:bob.test &
 make mallory stranger $P $F subjectAltName=DNS:alice.test & make late ca $P $Q subjectAltName=DNS:alice.test &
 make brief ca $P $H $HOSTS &
+(MORE='/O=admins/OU=west/O=grün'; make carol ca $P $F $HOSTS) &
+(MORE=$(printf '/O=%064d' $(seq 100)); make crowded ca $P $F $HOSTS) &
+(MORE='/O=first/O=a-nul/O=last'; make zeroed self $P $F $HOSTS) &
 make client_only ca $P $F $HOSTS extendedKeyUsage=clientAuth &
 make server_only ca $P $F $HOSTS extendedKeyUsage=serverAuth &
 wait
@@ -77,6 +83,8 @@ wait
 cat below.pem between.pem >chain.pem
 cp below.key chain.key
 cat ca.pem stranger.pem >both.pem
+openssl x509 -in zeroed.pem -outform DER | LC_ALL=C sed 's/a-nul/a\x00nul/g' >zeroed.der
+openssl x509 -inform DER -in zeroed.der -out zeroed.pem
 cat ca.pem between.pem >bundle.pem
 sed 's/^M[A-Za-z]/MI*/' server.pem >malformed.pem
 { cat server.pem; sed -n '1,3p' ca.pem; } >cut.pem

@@ -118,6 +118,21 @@ describe("a server", function()
     assert.equal("alice", expect_taken(as "alice", { ca = ca, client_cert_auth = true }):info().common_name)
   end)
 
+  it("knows the organizations of a client whose certificate it has verified", function()
+    local function organizations_of(name, options) return expect_taken(as(name), options):info().organizations end
+    assert.same({ "admins", "grün" }, organizations_of("carol", { ca = ca }))
+    assert.same({}, organizations_of("alice", { ca = ca }))
+    assert.is_nil(organizations_of("carol", {}))
+  end)
+
+  it("ignores an organization with a 0 in it, and those that do not fit", function()
+    local zeroed = expect_taken(as "zeroed", { ca = path "zeroed.pem" }):info()
+    assert.same({ "zeroed", { "first", "last" } }, { zeroed.common_name, zeroed.organizations })
+    local crowded = expect_taken(as "crowded", { ca = ca }):info()
+    assert.same({ "crowded", 62 }, { crowded.common_name, #crowded.organizations }) -- of 65 bytes each, in 4,096
+    assert.equal(("%064d"):format(62), crowded.organizations[62])
+  end)
+
   it("requires a certificate of clients by an option, or with the option ca", function()
     expect_refused(pair.client(), { ca = ca }, "^the client has sent no certificate$", "protocol")
     expect_refused(pair.client(), { client_cert_auth = true }, "has sent no certificate", "protocol")
@@ -208,12 +223,13 @@ describe("a server", function()
 
   it("makes a full handshake with each client whose certificate it checks", function()
     for _, options in ipairs { { ca = ca }, { ca = ca, client_cert_auth = true, max_version = "TLS1.2" } } do
-      local client_context, server_context = as "alice", pair.server("server", options)
+      local client_context, server_context = as "carol", pair.server("server", options)
       for _ = 1, 3 do
         local client, server = pair.shake(client_context, server_context)
         assert.is_false(server:info().is_resumed)
         assert.is_false(client:info().is_resumed)
-        assert.equal("alice", server:info().common_name)
+        assert.equal("carol", server:info().common_name)
+        assert.same({ "admins", "grün" }, server:info().organizations)
         client:close()
         server:close()
       end

@@ -53,7 +53,7 @@ struct kw_server {
   bool refuses;       /* `accept` returns NULL */
 
   char refusal[256];     /* argument of the last `refuse` */
-  char common_name[256]; /* argument of the last `identify`; "" for NULL */
+  char common_name[256]; /* first text of the last `identify`; "" for NULL */
 
 #define X(name) size_t name;
   COUNTS(X)
@@ -230,9 +230,10 @@ static void refuse_peer(kw_peer *peer, const char *why) {
   peer->is_done = true;
 }
 
-static void identify_peer(kw_peer *peer, const char *name) {
+static void identify_peer(kw_peer *peer, const char *identity, size_t len) {
   kw_server *server = peer->server;
-  snprintf(server->common_name, sizeof server->common_name, "%s", name == NULL ? "" : name);
+  (void)len;
+  snprintf(server->common_name, sizeof server->common_name, "%s", identity == NULL ? "" : identity);
 }
 
 static void gone_peer(kw_peer *peer, int64_t now) {

@@ -1,10 +1,10 @@
 -- SPDX-License-Identifier: MIT
 --- call: one call of a method that Lua answers, for its handler; or one call of any method, for middleware.
 --
--- Fields: path, peer (the client's address), common_name (of the certificate that the client has shown, if it was
--- verified; or nil), deadline (a time of keywatch.now, or nil), metadata (values by name), server; and in the function
--- `before` of middleware `request`, the first message of the client. After the client has cancelled the call, or the
--- deadline has passed, every method of the call raises "cancelled".
+-- Fields: path, peer (the client's address), common_name and organizations (of the certificate that the client has
+-- shown, if it was verified; or nil), deadline (a time of keywatch.now, or nil), metadata (values by name), server; and
+-- in the function `before` of middleware `request`, the first message of the client. After the client has cancelled the
+-- call, or the deadline has passed, every method of the call raises "cancelled".
 
 local check = require "keywatch.support.check"
 local core = require "keywatch.core"
@@ -40,17 +40,27 @@ local function read_metadata(fields)
   return metadata
 end
 
+--- Returns the common name, which may be nil, and the list of the organizations of a client's certificate; nothing
+-- without a certificate. `identity` is as the core returns it.
+local function read_identity(identity)
+  if not identity then return end
+  local name = table.remove(identity, 1)
+  return name ~= "" and name or nil, identity
+end
+
 --- Returns the call for an id of the core; nil if the call has ended already.
 local function open(server, id)
   local now = driver.get().now()
-  local path, is_stream, is_intercepted, peer, seconds, fields, common_name = server.object:info(id, now)
+  local path, is_stream, is_intercepted, peer, seconds, fields, identity = server.object:info(id, now)
   if not path then return nil end
+  local common_name, organizations = read_identity(identity)
   return setmetatable({
     server = server,
     id = id,
     path = path,
     peer = peer,
     common_name = common_name,
+    organizations = organizations,
     deadline = seconds and now + seconds,
     metadata = read_metadata(fields),
     is_stream = is_stream,
@@ -418,7 +428,7 @@ end
 
 return {
   open = open, serve = serve, defer = defer, resume = resume, continue = continue, run_after = run_after,
-  add_field = add_field, take = take, send = send, pass = pass, check_interest = check_interest,
-  status_of = status_of, text_of = text_of,
+  add_field = add_field, read_identity = read_identity, take = take, send = send, pass = pass,
+  check_interest = check_interest, status_of = status_of, text_of = text_of,
   methods = call_methods,
 }

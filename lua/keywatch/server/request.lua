@@ -72,8 +72,9 @@ end
 --- Returns the request for an id of the core; nil if the id is that of a gRPC call, or the request has ended already.
 -- Fields that are tested for each request begin as false: reading a nil would call __index.
 local function open(server, id)
-  local method, path, head, peer, is_misdirected, common_name = server.object:head(id)
+  local method, path, head, peer, is_misdirected, identity = server.object:head(id)
   if not method then return nil end
+  local common_name, organizations = call.read_identity(identity)
   return setmetatable({
     server = server,
     id = id,
@@ -82,6 +83,7 @@ local function open(server, id)
     head = head, -- all fields: name, 0, value, 0, and so on, beginning with :method, :scheme, :authority and :path
     peer = peer,
     common_name = common_name,
+    organizations = organizations,
     is_misdirected = is_misdirected, -- the host is not one of the server's
     task = false, -- this one, worker, arrived, has_room and has_ended: as those of a call
     worker = false,
