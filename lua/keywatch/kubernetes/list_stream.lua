@@ -2,22 +2,27 @@
 --- list_stream: sends a list page by page, so that neither memory nor a turn grows with its length.
 
 local driver = require "keywatch.task.driver"
+local slices = require "keywatch.task.slice"
 
 local HEADERS = { ["content-type"] = "application/json", ["cache-control"] = "no-cache, private" }
 local STALL = 60 -- seconds in which a client must take something
 local SMALL = 65536 -- bytes of a list that is sent with its length
-local TURN_ITEMS = { [""] = 500 } -- items that are encoded in one turn, by the id of the form; 100 for others
+local MAX_ITEMS = 500 -- of one text
 
---- Returns the texts of the items from `from` on, at most those of a turn, as one text, and the next index.
-local function take(form, page, from)
-  local parts, last = {}, math.min(#page, from - 1 + (TURN_ITEMS[form.id] or 100))
-  for i = from, last do parts[i - from + 1] = form:list_item(page[i]) end
+--- Returns the texts of at most MAX_ITEMS items from `from` on, as one text, and the next index. Other tasks run in
+-- between if that takes a while.
+local function take(form, page, from, slice)
+  local parts, last = {}, math.min(#page, from - 1 + MAX_ITEMS)
+  for i = from, last do
+    parts[i - from + 1] = form:list_item(page[i])
+    slices.pass(slice)
+  end
   return table.concat(parts, ","), last + 1
 end
 
 --- Returns a function that returns the texts of the next items, separated by commas; nil at the end; nil and an error.
 local function texts_of(form, list)
-  local page, at = {}, 1
+  local page, at, slice = {}, 1, slices.new(MAX_ITEMS)
   return function()
     if at > #page and form.id == "" and list.next_text then
       local text = list:next_text()
@@ -30,7 +35,7 @@ local function texts_of(form, list)
       if not page then return nil, err end
     end
     local text
-    text, at = take(form, page, at)
+    text, at = take(form, page, at, slice)
     return text
   end
 end

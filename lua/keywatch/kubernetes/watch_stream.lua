@@ -18,6 +18,7 @@ local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local json = require "keywatch.json"
 local requests = require "keywatch.server.request"
+local slices = require "keywatch.task.slice"
 local status_error = require "keywatch.kubernetes.status_error"
 local timers = require "keywatch.task.timers"
 local transition = require "keywatch.kubernetes.transition"
@@ -132,12 +133,13 @@ local function is_in_scope(channel, key)
   return (not channel.namespace or channel.namespace == namespace) and (not channel.name or channel.name == name)
 end
 
---- Gathers the lines of some changes, beginning at the watch's place in the history. Returns the text, which may be
--- empty; nil if the history has lost the place.
+--- Gathers the lines of some changes, for slices.SECONDS, beginning at the watch's place in the history. Returns the
+-- text, which may be empty; nil if the history has lost the place. Does not wait: the history might be replaced.
 local function gather(watch)
-  local channel, history = watch.channel, watch.stream.resource.history
+  local channel, history, now = watch.channel, watch.stream.resource.history, driver.get().now
+  local ends_at = now() + slices.SECONDS
   local parts, bytes, n = {}, 0, 0
-  while watch.place <= history.last and bytes < PART_BYTES and n < PART_CHANGES do
+  while watch.place <= history.last and bytes < PART_BYTES and n < PART_CHANGES and now() < ends_at do
     local change = history:get(watch.place)
     if not change then return nil end
     local line = change.revision > watch.after and is_in_scope(channel, change.key)
@@ -164,21 +166,19 @@ local function catch_up(watch)
     local text = gather(watch)
     if not text then return false end
     if text == "" and watch.place > history.last then return join(watch) end
-    if text == "" then
-      driver.get().sleep(0)
-    elseif not write(watch, text) then
-      return false
-    end
+    if text ~= "" and not write(watch, text) then return false end
+    if watch.place <= history.last then driver.get().sleep(0) end
   end
   return false
 end
 
---- Writes the entries of a page as synthetic events.
-local function write_page(watch, page)
+--- Writes the entries of a page as synthetic events. Other tasks run in between if that takes a while.
+local function write_page(watch, page, slice)
   local form, parts, bytes = watch.channel.form, {}, 0
   for i, entry in ipairs(page) do
     local line = form:event("ADDED", entry, form.has_head and not watch.has_head)
     parts[#parts + 1], bytes, watch.has_head = line, bytes + #line, true
+    slices.pass(slice)
     if bytes >= PART_BYTES or i == #page then
       if not write(watch, table.concat(parts)) then return false end
       parts, bytes = {}, 0
@@ -207,8 +207,9 @@ end
 --- Writes the initial state: a list of reads.lua. Returns true; false if the watch must end; nil and an error.
 local function write_state(watch, list)
   local page, err = first_entries(list)
+  local slice = slices.new(PART_CHANGES)
   while page do
-    if not write_page(watch, page) then return false end
+    if not write_page(watch, page, slice) then return false end
     page, err = list:next_page()
   end
   if err then return nil, err end

@@ -25,4 +25,4 @@ local function new(most)
   return { most = most, count = 0, now = d.now, ends_at = d.now() + SECONDS, task = task, parks = task and task.parks }
 end
 
-return { new = new, pass = pass }
+return { SECONDS = SECONDS, new = new, pass = pass }
