@@ -148,12 +148,12 @@ static stream *take_place(connection *c) {
   }
 }
 
-stream *connection_start(connection *c, const uint8_t *block, size_t len) {
+stream *connection_start(connection *c, const uint8_t *block, size_t len, bool ends) {
   stream *s = take_place(c);
   *s = (stream){.id = c->next_id};
   c->next_id += 2;
   c->n_open++;
-  memcpy(put_frame(c, HEADERS, END_HEADERS, s->id, len), block, len);
+  memcpy(put_frame(c, HEADERS, END_HEADERS | (ends ? END_STREAM : 0), s->id, len), block, len);
   return s;
 }
 
@@ -304,6 +304,10 @@ static const uint8_t *take_payload(connection *c, const uint8_t *bytes, size_t l
 }
 
 static void feed(connection *c, const uint8_t *at, const uint8_t *end) {
+  if (c->is_raw) {
+    c->hooks->on_data(c, NULL, at, (size_t)(end - at));
+    return;
+  }
   while (at < end) {
     if (c->n_head < FRAME_HEAD) {
       size_t n = FRAME_HEAD - c->n_head;
@@ -367,6 +371,21 @@ static void make_places(connection *c, uint32_t max_open) {
   c->mask = n - 1;
 }
 
+static void watch_new_socket(connection *c) {
+  if (epoll < 0) epoll = epoll_create1(EPOLL_CLOEXEC);
+  watch_socket(c, EPOLL_CTL_ADD, true);
+}
+
+connection *connection_open_raw(const char *host, int port, const char *request,
+                                const connection_hooks *hooks) {
+  connection *c = malloc(sizeof *c);
+  if (c == NULL) die("no memory");
+  *c = (connection){.hooks = hooks, .fd = connection_dial(host, port), .is_raw = true};
+  watch_new_socket(c);
+  memcpy(reserve(c, strlen(request)), request, strlen(request));
+  return c;
+}
+
 connection *connection_open(const char *host, int port, bool is_tls, uint32_t max_open,
                             const connection_hooks *hooks) {
   connection *c = malloc(sizeof *c);
@@ -380,8 +399,7 @@ connection *connection_open(const char *host, int port, bool is_tls, uint32_t ma
   if (is_tls) c->tls = tls_open(c->fd);
   c->is_shaking = is_tls;
   if (max_open > 0) make_places(c, max_open);
-  if (epoll < 0) epoll = epoll_create1(EPOLL_CLOEXEC);
-  watch_socket(c, EPOLL_CTL_ADD, true);
+  watch_new_socket(c);
   put_opening(c);
   n_opening++;
   return c;

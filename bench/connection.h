@@ -41,6 +41,7 @@ struct connection {
   tls *tls;             /* NULL: the socket is plain */
   bool is_shaking;      /* the TLS handshake goes on */
   bool is_ready;        /* the server's SETTINGS have come, and it has acknowledged ours */
+  bool is_raw;          /* HTTP/1.1: bytes are passed on as they come, without a stream */
   bool waits_for_write; /* epoll watches for room in the socket */
 
   stream *streams; /* the place of a stream is its id, masked */
@@ -83,11 +84,15 @@ int connection_dial(const char *host, int port);
 connection *connection_open(const char *host, int port, bool is_tls, uint32_t max_open,
                             const connection_hooks *hooks);
 
+/* Begins to connect, and sends a request of HTTP/1.1. Its answer is passed to on_data as it comes, without a stream. */
+connection *connection_open_raw(const char *host, int port, const char *request,
+                                const connection_hooks *hooks);
+
 /* Returns how many connections wait for the SETTINGS of the server. */
 unsigned connections_opening(void);
 
-/* Starts a stream with a header block. The connection must have a free place. */
-stream *connection_start(connection *c, const uint8_t *block, size_t len);
+/* Starts a stream with a header block, which ends it if `ends`. The connection must have a free place. */
+stream *connection_start(connection *c, const uint8_t *block, size_t len, bool ends);
 
 /* Sends a message from *sent on, as far as the flow-control windows allow. Returns true when all of it is sent. If
  * `ends`, its last byte ends the stream. */

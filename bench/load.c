@@ -25,6 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define MAX_REQUEST 1024
 #define MAX_WAIT_MS 1000
 #define MAX_OPENING 100 /* connections that open at the same time: fewer than any backlog */
 
@@ -37,6 +38,14 @@ static const char usage[] =
     "  txn          puts of keys that were filled before, if they have a mod_revision\n"
     "  watch        puts of one key, watched; counts events\n"
     "  catchup      puts of one key, then watchers from the first of them on; counts events\n"
+    "  rest         requests of HTTP/2 to a path, the digits of a key in the place of #########\n"
+    "  follow       answers to GETs of a path, one on each stream or HTTP/1.1 connection; waits "
+    "for a "
+    "line of each\n"
+    "               and for one of the input, then sends requests as rest does, and waits for a "
+    "line "
+    "of each answer\n"
+    "               for each request\n"
     "  idle         watchers of keys that nobody writes, and the server's memory\n"
     "  connections  connections that do nothing, and the server's memory\n"
     "  handshakes   connections that make a full TLS handshake, and end; --in-flight of them at a "
@@ -60,11 +69,19 @@ static const char usage[] =
     "  -W, --puts-in-flight N puts in flight of a watch and a catchup (1)\n"
     "  -l, --in-step          each put of a watch waits for all events of those before\n"
     "  -L, --latency N        one request at a time, each of which is timed, for so many ms\n"
+    "  -M, --method M         of rest and follow (GET)\n"
+    "  -u, --path P           of rest and follow, with its query\n"
+    "  -b, --body TEXT        of rest and follow (none)\n"
+    "  -y, --type T           the body's type (application/json)\n"
+    "  -f, --follow P         path of the GETs of follow\n"
+    "  -1, --http1            these GETs are on HTTP/1.1 connections of their own\n"
     "  -t, --timeout N        seconds after which a run has failed (60)\n";
 
 static struct {
   const char *mode;
   const char *address;
+  const char *method, *path, *body, *type; /* of a REST API */
+  const char *followed;
   uint64_t port, pid;
   uint64_t connections, in_flight, number;
   uint64_t keys, key_size, value_size;
@@ -73,8 +90,12 @@ static struct {
   bool is_tls;
   bool is_random;
   bool is_in_step;
+  bool is_http1;
   uint64_t latency; /* ms */
 } options = {.address = "127.0.0.1",
+             .method = "GET",
+             .path = "/",
+             .type = "application/json",
              .port = 2379,
              .connections = 1,
              .in_flight = 100,
@@ -85,6 +106,11 @@ static struct {
              .watchers = 1000,
              .puts_in_flight = 1,
              .timeout = 60};
+
+static _Noreturn void misuse(void) {
+  fputs(usage, stderr);
+  exit(2);
+}
 
 /* What a run does, and how far it is
  * ------------------------------------------------------------------------------ */
@@ -100,6 +126,7 @@ typedef struct unary_load {
   uint64_t n_keys;
   bool is_random;
   bool is_txn;
+  bool is_rest;
   int64_t revision; /* of the first answer */
   int64_t *times;   /* ns of each request, if they are timed */
   int64_t started;  /* start of the current request */
@@ -151,9 +178,11 @@ static bool has_step_ended(void) {
 static bool start_request(connection *c) {
   if (unary.n_started == unary.n || c->n_open >= c->max_open) return false;
   if (options.is_in_step && !has_step_ended()) return false;
-  c->sending = connection_start(c, unary.request.block, unary.request.block_len);
-  c->sent = 0;
   c->key = next_key();
+  request_write_path(&unary.request, c->key);
+  c->sending =
+      connection_start(c, unary.request.block, unary.request.block_len, unary.request.len == 0);
+  c->sent = 0;
   unary.n_started++;
   if (unary.times != NULL) unary.started = read_clock(CLOCK_MONOTONIC);
   return true;
@@ -174,9 +203,19 @@ static void push(connection *c) {
   connection_flush(c);
 }
 
+/* A refusal of a REST API is a Status of failure. */
+static bool is_refusal(const uint8_t *bytes, size_t len) {
+  static const char mark[] = "\"status\":\"Failure\"";
+  return memmem(bytes, len, mark, sizeof mark - 1) != NULL;
+}
+
 /* A long answer may come in pieces, which are ignored. */
 static void on_unary_data(connection *c, stream *s, const uint8_t *bytes, size_t len) {
   (void)c;
+  if (unary.is_rest) {
+    if (s->n_received == len && is_refusal(bytes, len)) unary.n_refused++;
+    return;
+  }
   if (s->n_received != len || len <= GRPC_PREFIX || len > MAX_GATHERED) return;
   const uint8_t *message = bytes + GRPC_PREFIX;
   len -= GRPC_PREFIX;
@@ -243,6 +282,27 @@ static void on_watch_end(connection *c, stream *s) {
 }
 
 static const connection_hooks watch_hooks = {on_watch_data, on_watch_end, on_watch_room};
+
+/* Lines of answers that go on
+ * ------------------------------------------------------------------------------------- */
+
+/* A line ends with a line feed alone; the frame of a chunk has a carriage return before it. */
+static void on_line_data(connection *c, stream *s, const uint8_t *bytes, size_t len) {
+  (void)c;
+  (void)s;
+  const uint8_t *at = bytes, *end = bytes + len;
+  while ((at = memchr(at, '\n', (size_t)(end - at))) != NULL) {
+    if (at == bytes || at[-1] != '\r') watch.counts.n_events++;
+    at++;
+  }
+  if (options.is_in_step && writer != NULL && has_step_ended()) push(writer);
+}
+
+static void on_line_room(connection *c) {
+  (void)c;
+}
+
+static const connection_hooks line_hooks = {on_line_data, on_watch_end, on_line_room};
 
 /* Measuring
  * ------------------------------------------------------------------------------------------------------- */
@@ -458,7 +518,8 @@ static void start_streams(connection **list) {
   for (uint64_t i = 0; i < n; i++) {
     connection *c = list[i % options.connections];
     if (c->n_open >= c->max_open) die("the server allows %u streams only", (unsigned)c->max_open);
-    stream *s = connection_start(c, watch.request.block, watch.request.block_len);
+    stream *s =
+        connection_start(c, watch.request.block, watch.request.block_len, watch.request.len == 0);
     s->ctx = new_watch_stream(watch.n / n + (i < watch.n % n));
   }
   for (uint64_t i = 0; i < options.connections; i++) push(list[i]);
@@ -511,6 +572,72 @@ static void run_catchup(void) {
   start_streams(list);
   turn_until(have_events_come);
   report("events", watch.counts.n_events, before, now());
+}
+
+static void make_rest(uint64_t n_keys) {
+  request_form form = form_of(0);
+  unary = (unary_load){.n_keys = n_keys, .min_answer = 1, .is_rest = true};
+  request_make_rest(&unary.request, &form, options.method, options.path, options.type,
+                    options.body);
+}
+
+static void run_rest(void) {
+  make_rest(options.keys);
+  unary.is_random = options.is_random;
+  measure_unary(options.number);
+}
+
+static void follow_streams(void) {
+  request_form form = form_of(0);
+  uint64_t n = options.connections;
+  connection **list = open_connections(n, (watch.n + n - 1) / n, &line_hooks);
+  request_make_rest(&watch.request, &form, "GET", options.followed, options.type, NULL);
+  options.streams = watch.n;
+  start_streams(list);
+}
+
+static bool have_first_lines_come(void) {
+  return watch.counts.n_events >= watch.n_wanted;
+}
+
+/* Opens connections a few at a time: the answers on these have begun. */
+static void follow_connections(void) {
+  char text[MAX_REQUEST];
+  snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", options.followed,
+           options.address);
+  for (uint64_t i = 0; i < watch.n; i++) {
+    connection_open_raw(options.address, (int)options.port, text, &line_hooks);
+    watch.n_wanted = i + 1 < MAX_OPENING ? 0 : i + 1 - MAX_OPENING;
+    turn_until(have_first_lines_come);
+  }
+}
+
+/* Tells that all answers have begun, and waits for a line of the input: the caller may look at the server. */
+static void pause_for_caller(void) {
+  printf("mode=%s followers=%" PRIu64 "\n", options.mode, watch.n);
+  fflush(stdout);
+  if (getchar() == EOF) exit(0);
+}
+
+static void run_follow(void) {
+  if (options.followed == NULL) misuse();
+  watch = (watch_load){.n = options.watchers};
+  if (options.is_http1)
+    follow_connections();
+  else
+    follow_streams();
+  watch.n_wanted = watch.n;
+  turn_until(have_first_lines_come);
+  pause_for_caller();
+  watch.counts = (watch_counts){0};
+  watch.n_wanted = watch.n * options.number;
+  writer = *open_connections(1, options.puts_in_flight, &unary_hooks);
+  make_rest(1000000);
+  moment before = now();
+  start_unary(&writer, 1, options.number);
+  turn_until(have_events_come);
+  report("events", watch.counts.n_events, before, now());
+  check_unary();
 }
 
 static void run_idle(void) {
@@ -570,6 +697,8 @@ static const struct {
     {"txn", run_txn},
     {"watch", run_watch},
     {"catchup", run_catchup},
+    {"rest", run_rest},
+    {"follow", run_follow},
     {"idle", run_idle},
     {"connections", run_connections},
     {"look", run_look},
@@ -594,15 +723,16 @@ static const struct option long_options[] = {
     {"puts-in-flight", required_argument, NULL, 'W'},
     {"in-step", no_argument, NULL, 'l'},
     {"latency", required_argument, NULL, 'L'},
+    {"method", required_argument, NULL, 'M'},
+    {"path", required_argument, NULL, 'u'},
+    {"body", required_argument, NULL, 'b'},
+    {"type", required_argument, NULL, 'y'},
+    {"follow", required_argument, NULL, 'f'},
+    {"http1", no_argument, NULL, '1'},
     {"timeout", required_argument, NULL, 't'},
     {"help", no_argument, NULL, 'h'},
     {0},
 };
-
-static _Noreturn void misuse(void) {
-  fputs(usage, stderr);
-  exit(2);
-}
 
 static uint64_t *number_option(int letter) {
   switch (letter) {
@@ -640,6 +770,12 @@ static void take_option(int letter) {
     case 'T': options.is_tls = true; break;
     case 'r': options.is_random = true; break;
     case 'l': options.is_in_step = true; break;
+    case 'M': options.method = optarg; break;
+    case 'u': options.path = optarg; break;
+    case 'b': options.body = optarg; break;
+    case 'y': options.type = optarg; break;
+    case 'f': options.followed = optarg; break;
+    case '1': options.is_http1 = true; break;
     case 'h': fputs(usage, stdout); exit(0);
     default: *number_option(letter) = parse_number(optarg);
   }
@@ -647,8 +783,8 @@ static void take_option(int letter) {
 
 static void parse(int argc, char **argv) {
   int letter;
-  while ((letter = getopt_long(argc, argv, "a:p:P:Tc:m:n:k:rK:V:w:s:W:lL:t:h", long_options,
-                               NULL)) != -1) {
+  while ((letter = getopt_long(argc, argv, "a:p:P:Tc:m:n:k:rK:V:w:s:W:lL:M:u:b:y:f:1t:h",
+                               long_options, NULL)) != -1) {
     if (letter == '?') misuse();
     take_option(letter);
   }

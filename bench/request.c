@@ -10,6 +10,7 @@
 
 #define KEY_START "/registry/"
 #define KEY_DIGITS 9
+#define KEY_MARK "#########"
 
 size_t request_min_key(void) {
   return strlen(KEY_START) + KEY_DIGITS;
@@ -128,9 +129,37 @@ void request_make_watch(request *r, const request_form *form) {
   end(r, to + n);
 }
 
+void request_make_rest(request *r, const request_form *form, const char *method, const char *path,
+                       const char *type, const char *body) {
+  char authority[64];
+  snprintf(authority, sizeof authority, "%s:%" PRIu64, form->address, form->port);
+  *r = (request){.message = (uint8_t *)body, .len = body == NULL ? 0 : strlen(body)};
+  uint8_t *to = r->block;
+  *to++ = 0x02; /* :method */
+  to = put_text(to, method);
+  *to++ = form->is_tls ? 0x87 : 0x86; /* :scheme https, http */
+  *to++ = 0x04;                       /* :path */
+  const char *mark = strstr(path, KEY_MARK);
+  if (mark != NULL) r->path_at = (size_t)(to + 1 - r->block) + (size_t)(mark - path);
+  to = put_text(to, path);
+  *to++ = 0x01; /* :authority */
+  to = put_text(to, authority);
+  *to++ = 0x0f; /* content-type */
+  *to++ = 0x10;
+  to = put_text(to, type);
+  r->block_len = (size_t)(to - r->block);
+  const char *key = body == NULL ? NULL : strstr(body, KEY_MARK);
+  if (key != NULL) r->keys_at[r->n_keys++] = (size_t)(key - body);
+}
+
+static void write_digits(uint8_t *to, uint64_t key) {
+  for (int i = KEY_DIGITS; i-- > 0; key /= 10) to[i] = (uint8_t)('0' + key % 10);
+}
+
+void request_write_path(request *r, uint64_t key) {
+  if (r->path_at > 0) write_digits(r->block + r->path_at, key);
+}
+
 void request_write_key(request *r, uint64_t key) {
-  uint8_t digits[KEY_DIGITS];
-  for (int i = KEY_DIGITS; i-- > 0; key /= 10) digits[i] = (uint8_t)('0' + key % 10);
-  for (unsigned i = 0; i < r->n_keys; i++)
-    memcpy(r->message + r->keys_at[i], digits, sizeof digits);
+  for (unsigned i = 0; i < r->n_keys; i++) write_digits(r->message + r->keys_at[i], key);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * request: a gRPC request that is made once and sent many times. Only the digits of its keys are written for each
- * use.
+ * request: a request of gRPC or HTTP that is made once and sent many times. Only the digits of its keys are written for
+ * each use.
  */
 #ifndef BENCH_REQUEST_H
 #define BENCH_REQUEST_H
@@ -13,8 +13,9 @@
 #define GRPC_PREFIX 5 /* bytes before a message */
 
 typedef struct request {
-  uint8_t block[256]; /* header block */
+  uint8_t block[512]; /* header block */
   size_t block_len;
+  size_t path_at;   /* offset of the digits of a key in the block; 0: none */
   uint8_t *message; /* with its prefix */
   size_t len;
   size_t keys_at[2]; /* offsets of the digits of the keys */
@@ -42,6 +43,11 @@ void request_make_txn(request *r, const request_form *form);
 /* Makes a request that creates a watcher. */
 void request_make_watch(request *r, const request_form *form);
 
+/* Makes a request of HTTP. `body` may be NULL. The first "#########" of path and body is a key. */
+void request_make_rest(request *r, const request_form *form, const char *method, const char *path,
+                       const char *type, const char *body);
+
+void request_write_path(request *r, uint64_t key);
 void request_write_key(request *r, uint64_t key);
 
 #endif
