@@ -26,6 +26,7 @@
 #include "bind/lua_snapshot.h"
 #include "bind/lua_store.h"
 #include "bind/lua_subscription.h"
+#include "bind/lua_texts.h"
 #include "bind/lua_value.h"
 #include "bind/lua_watch.h"
 #include "bind/lua_write.h"
@@ -147,6 +148,7 @@ int luaopen_keywatch_core(lua_State *L) {
   kw_bind_add_snapshot_class(L);
   kw_bind_add_lease_class(L);
   kw_bind_add_read_class(L);
+  kw_bind_add_text_class(L);
   kw_bind_add_write_class(L);
   kw_bind_add_holder(L);
   kw_bind_add_messages(L);

@@ -13,6 +13,7 @@
 #include "bind/lua_options.h"
 #include "bind/lua_peer.h"
 #include "bind/lua_reply.h"
+#include "bind/lua_texts.h"
 #include "face/module.h"
 #include "rpc/client.h"
 #include "rpc/notes.h"
@@ -328,6 +329,7 @@ void kw_bind_push_serve(lua_State *L) {
   lua_getfield(L, -1, "__index");
   kw_bind_add_calls(L);
   kw_bind_add_broadcasts(L);
+  kw_bind_add_texts(L);
   kw_bind_add_notes(L);
   kw_bind_add_metrics(L);
   lua_pop(L, 2);

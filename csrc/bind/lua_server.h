@@ -25,7 +25,7 @@
  *   peer:deadline() -> seconds        when step is due; nothing: never
  *   peer:step(now)   peer:close()
  *
- * lua_call.h, lua_broadcast.h, lua_notes.h and lua_metrics.h have the other methods of a server.
+ * lua_call.h, lua_broadcast.h, lua_texts.h, lua_notes.h and lua_metrics.h have the other methods of a server.
  */
 #ifndef KW_BIND_LUA_SERVER_H
 #define KW_BIND_LUA_SERVER_H

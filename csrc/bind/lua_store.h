@@ -37,7 +37,7 @@ typedef enum kw_answer {
   KW_ANSWER_PAGE,  /* the reply to a range; its kvs reuse the tables of the list at index 2 */
   KW_ANSWER_KVS,   /* false, or with `is_last` the reply; adds kvs to the list at index 2 */
   KW_ANSWER_GET,   /* the kv of `reply`, or nil */
-  KW_ANSWER_TEXTS, /* `text` and `reply`, see lua_texts.c */
+  KW_ANSWER_TEXTS, /* the first `n_texts` kvs of `reply`, see lua_texts.h; their text is at index 2 */
   KW_ANSWER_ROWS,  /* the keys of the rows whose names begin with `row_name` */
   KW_ANSWER_ROW    /* the bytes of the row `row_name`, or nil */
 } kw_answer;
@@ -70,7 +70,6 @@ typedef struct kw_lua_store {
   kw_answer answer;
   kw_op op;
   kw_reply reply;
-  kw_slice text;  /* KW_ANSWER_TEXTS: in the arena */
   size_t n_texts; /* KW_ANSWER_TEXTS: the objects in the text */
   size_t first;   /* KW_ANSWER_KVS: the number of kvs that the list already has */
   bool is_last;   /* KW_ANSWER_KVS: these are the last kvs of the range */

@@ -24,13 +24,27 @@ static void resume(kw_server *server, kw_call *c) {
   touch(c);
 }
 
+/* Touches an exchange that something was written to. Returns true if it has room. */
+static bool note_written(kw_call *c) {
+  bool has_room = kw_exchange_has_room(c->exchange);
+  c->wants_room = !has_room;
+  touch(c);
+  return has_room;
+}
+
 static bool send_body(kw_server *server, kw_call *c, kw_slice bytes, bool *has_room) {
   (void)server;
   kw_exchange_write(c->exchange, bytes);
-  *has_room = kw_exchange_has_room(c->exchange);
-  c->wants_room = !*has_room;
-  touch(c);
+  *has_room = note_written(c);
   return true;
+}
+
+void kw_request_send_blob(kw_server *server, uint64_t id, kw_blob *blob, bool *has_room) {
+  kw_call *c = kw_map_get(&server->calls, id);
+  *has_room = false;
+  if (c == NULL || c->exchange == NULL) return;
+  kw_exchange_write_blob(c->exchange, blob, kw_blob_slice(blob));
+  *has_room = note_written(c);
 }
 
 static void finish(kw_server *server, kw_call *c, int status, kw_slice text) {

@@ -28,4 +28,7 @@ bool kw_request_answer(kw_server *server, uint64_t id, const kw_http_answer *ans
 bool kw_request_answer_all(kw_server *server, uint64_t id, const kw_http_answer *answer,
                            kw_slice body);
 
+/* Does what kw_call_send does, for a blob, which is retained and not copied if it is long. */
+void kw_request_send_blob(kw_server *server, uint64_t id, kw_blob *blob, bool *has_room);
+
 #endif

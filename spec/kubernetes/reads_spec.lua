@@ -348,10 +348,13 @@ describe("list", function()
       for i, entry in ipairs(assert(assert(reads:list(opts)):entries())) do expected[i] = entries.json(entry) end
       local list = assert(reads:list(opts))
       while true do
-        local text, count = list:next_text()
+        local text, count, bytes = list:next_text ","
         if text then
           texts, n = texts + 1, n + count
-          parts[#parts + 1] = text
+          assert.equal(bytes, #tostring(text))
+          parts[#parts + 1] = tostring(text):sub(2)
+          text:close()
+          assert.equal("", tostring(text))
         else
           local page = list:next_page()
           if not page then break end
@@ -364,7 +367,7 @@ describe("list", function()
       assert.equal(table.concat(expected, ","), table.concat(parts, ","))
       if n > 0 and not core.probe then assert.is_true(texts > 0) end -- a turn of probe builds is too short
     end
-    assert.is_nil(assert(reads:list { filter = { matches = function() return true end } }):next_text())
+    assert.is_nil(assert(reads:list { filter = { matches = function() return true end } }):next_text "")
   end)
 
   it("lets other tasks run", within.world(function()

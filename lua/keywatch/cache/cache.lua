@@ -372,12 +372,12 @@ function cache_methods:status()
   }
 end
 
---- Reads a range of objects as one text, see csrc/bind/lua_texts.c. Returns the result; nil and an error; or only nil
+--- Reads a range of objects as one text, see csrc/bind/lua_texts.h. Returns the result; nil and an error; or only nil
 -- if that is not possible in one turn, or at all. For this library.
-local function texts_of(cache, key, opts)
+local function texts_of(cache, key, opts, lead, max)
   if not has_content(cache) then return nil end
   local outer, outer_opts = outer_range(cache, "range", key, opts)
-  local ok, result, err = pcall(core.inner.texts, cache.replica, outer, outer_opts)
+  local ok, result, err = pcall(core.inner.texts, cache.replica, outer, outer_opts, lead, max)
   if not ok or not result then return nil, ok and err or nil end
   if cache.space and result.last then result.last = result.last:sub(#cache.space.prefix + 1) end
   return result

@@ -2,6 +2,7 @@
 --- list_stream: sends a list page by page, so that neither memory nor a turn grows with its length.
 
 local driver = require "keywatch.task.driver"
+local requests = require "keywatch.server.request"
 local slices = require "keywatch.task.slice"
 
 local HEADERS = { ["content-type"] = "application/json", ["cache-control"] = "no-cache, private" }
@@ -20,13 +21,14 @@ local function take(form, page, from, slice)
   return table.concat(parts, ","), last + 1
 end
 
---- Returns a function that returns the texts of the next items, separated by commas; nil at the end; nil and an error.
-local function texts_of(form, list)
+--- Returns a function of a text that returns this text and the next items, separated by commas: a text, or one of the
+-- core, and its bytes. It returns nil at the end; or nil and an error.
+local function parts_of(form, list)
   local page, at, slice = {}, 1, slices.new(MAX_ITEMS)
-  return function()
-    if at > #page and form.id == "" and list.next_text then
-      local text = list:next_text()
-      if text then return text end
+  return function(lead)
+    if at > #page and form.id == "" then
+      local text, _, bytes = list:next_text(lead)
+      if text then return text, bytes end
     end
     while at > #page do
       local err
@@ -36,36 +38,39 @@ local function texts_of(form, list)
     end
     local text
     text, at = take(form, page, at, slice)
-    return text
+    text = lead .. text
+    return text, #text
   end
 end
 
---- Sends a part of a list, and waits while the client does not read. Raises if that takes too long: the answer is cut
--- off.
-local function write(request, text)
-  if not request.status then request:answer(200, HEADERS) end
-  if not request:write(text, STALL) then error("the client does not read the list", 0) end
+--- Sends a part of a list, a text or one of the core, and waits while the client does not read. Raises if that takes too
+-- long: the answer is cut off. `length` is that of the whole answer, if it is known.
+local function send_part(request, part, length)
+  if not request.status then request:answer(200, HEADERS, length) end
+  if not requests.pass_on(request, part, STALL) then error("the client does not read the list", 0) end
   driver.get().sleep(0) -- other tasks have their turn
 end
 
 --- Sends the answer to a request: a list of reads.lua. Returns true; or nil and an error, if nothing was sent yet. If
 -- a later page cannot be read, the answer is cut off, so that the client notices.
 local function send(request, form, list)
-  local next_text, parts, bytes = texts_of(form, list), { form:begin(list) }, 0
-  local text, err = next_text()
-  while text do
-    parts[#parts + 1], bytes = text, bytes + #text
-    if bytes >= SMALL then
-      write(request, table.concat(parts))
-      parts, bytes = {}, 0
+  local next_part, unsent, comma = parts_of(form, list), form:begin(list), ""
+  local part, bytes = next_part(unsent)
+  while part do
+    unsent, comma = "", ","
+    if type(part) ~= "string" then
+      send_part(request, part, not list.has_more and bytes + #form.finish or nil)
+    elseif bytes >= SMALL then
+      send_part(request, part)
+    else
+      unsent = part
     end
-    text, err = next_text()
-    if text then parts[#parts + 1] = "," end
+    part, bytes = next_part(unsent .. comma)
   end
+  local err = bytes
   if err and not request.status then return nil, err end
   if err then error(err, 0) end
-  parts[#parts + 1] = form.finish
-  text = table.concat(parts)
+  local text = unsent .. form.finish
   if not request.status then request:answer(200, HEADERS, #text) end
   request:write(text, STALL)
   return true
@@ -73,7 +78,7 @@ end
 
 --- Sends a list of entries as an answer, with this revision. Returns what send returns.
 local function send_all(request, form, entries, revision)
-  local list = { revision = revision }
+  local list = { revision = revision, next_text = function() end }
   function list.next_page()
     local page = entries
     entries = nil

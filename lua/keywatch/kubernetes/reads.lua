@@ -26,6 +26,7 @@ local status_error = require "keywatch.kubernetes.status_error"
 local PATIENCE = 3               -- seconds that a read waits for the cache, as in apiserver
 local FIRST_PAGE, LARGEST_PAGE = 100, 500 -- entries
 local PAGE_BYTES = 512 * 1024    -- of the texts of a page, about
+local TEXT_BYTES = 96 * 1024     -- of a text of the core, about
 local MAX_ENTRIES = 10000        -- of a list with a limit; a larger limit counts as this one
 local MAX_BYTES = 16 * 1024 * 1024 -- of such a list
 local MAX_PIECES = 100           -- entries that are tested before other tasks run
@@ -161,10 +162,10 @@ local function read_more(self, list)
   return self.owner:range(list.next_key, opts)
 end
 
---- Chooses the size of the next page.
-local function size_next_page(list, n, bytes)
+--- Chooses the size of the next page, which is to have as many bytes as wanted.
+local function size_next_page(list, n, bytes, wanted)
   if n == 0 then return end
-  local fitting = math.floor(n * PAGE_BYTES / math.max(1, bytes))
+  local fitting = math.ceil(n * wanted / math.max(1, bytes))
   list.page = math.max(1, math.min(LARGEST_PAGE, fitting))
 end
 
@@ -188,7 +189,7 @@ local function take_page(list, result)
   end
   if n > 0 then list.next_key = result.kvs[n].key .. "\0" end
   list.has_more = result.more
-  size_next_page(list, n, bytes)
+  size_next_page(list, n, bytes, PAGE_BYTES)
   return found, bytes
 end
 
@@ -213,18 +214,19 @@ function list_methods:next_page()
   return page
 end
 
---- Returns the objects of a page as one text, with commas between them, and how many; or only nil, if next_page must be
--- called instead: at the end, with a filter, or for objects whose texts were not written by this library.
-function list_methods:next_text()
+--- Returns the next objects as one text of the core (csrc/bind/lua_texts.h), with `lead` before them and commas between
+-- them; their number; and the bytes of the text. Returns only nil if next_page must be called instead: at the end, with a
+-- filter, or for objects whose texts were not written by this library.
+function list_methods:next_text(lead)
   if self.filter or not self.has_more or not is_same_history(self.reads, self) then return nil end
   slices.pass(self.slice)
   local result = caches.texts_of(self.reads.cache, self.next_key, {
     range_end = self.range_end, limit = self.page, revision = self.revision,
-  })
+  }, lead, TEXT_BYTES)
   if not result or result.n == 0 then return nil end
   self.next_key, self.has_more = result.last .. "\0", result.more
-  size_next_page(self, result.n, #result.text)
-  return result.text, result.n
+  size_next_page(self, result.n, result.bytes, TEXT_BYTES)
+  return result.text, result.n, result.bytes
 end
 
 --- Returns all remaining entries; or nil and an error.

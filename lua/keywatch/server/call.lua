@@ -145,7 +145,9 @@ end
 --- Sends bytes, and waits while the client does not take them. Returns true; or nil and an error of code "timeout".
 local function send(call, bytes, timeout)
   check_interest(call)
-  if call.server.object:send(call.id, bytes) then return true end
+  local object = call.server.object
+  if type(bytes) == "string" and object:send(call.id, bytes) then return true end
+  if type(bytes) ~= "string" and object:send_text(call.id, bytes) then return true end
   call.has_room = call.has_room or driver.get().event()
   if call.has_room:wait(timeout) then return true end
   return nil, core.new_error("timeout")

@@ -262,6 +262,12 @@ local function serve(self)
   if not ok or not self.deferral then finish(self, ok, trouble) end
 end
 
+--- Sends a text of the core (csrc/bind/lua_texts.h), or a string, as `write` does. For this library.
+local function pass_on(self, part, timeout)
+  self.is_streamed = true
+  return call.send(self, part, timeout)
+end
+
 -- {====== Streams without a task ======
 
 --- Defers the end of an answer that has begun: the handler returns, and the request has no task. The dispatcher calls
@@ -291,6 +297,6 @@ end
 -- }======
 
 return {
-  open = open, is_quick = is_quick, serve = serve, defer = defer, resume = resume, complete = complete,
+  open = open, is_quick = is_quick, serve = serve, defer = defer, resume = resume, complete = complete, pass_on = pass_on,
   methods = request_methods,
 }
