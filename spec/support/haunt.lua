@@ -23,7 +23,7 @@ local OBJECTS = {
   ["keywatch.core.snapshot"] = "snapshot", ["keywatch.core.read"] = "read",
   ["keywatch.core.write"] = "write", ["keywatch.core.feed_state"] = "feed_state",
   ["keywatch.core.content_writer"] = "content_writer",
-  ["keywatch.core.broadcast"] = "broadcast",
+  ["keywatch.core.broadcast"] = "broadcast", ["keywatch.core.text"] = "text",
   ["keywatch.core.hashing"] = "hashing", ["keywatch.core.inflater"] = "inflater",
   ["keywatch.uv.loop"] = "loop", ["keywatch.uv.listener"] = "listener",
   ["keywatch.uv.lookup"] = "lookup", ["keywatch.uv.catcher"] = "catcher",

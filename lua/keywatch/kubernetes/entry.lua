@@ -22,8 +22,6 @@ local find, sub = string.find, string.sub
 
 local HEAD = '^{"apiVersion":"[^"\\]*","kind":"[^"\\]*","metadata":{'
 local DECODING, ENCODING = { integers = "error" }, { sort_keys = true }
-local FIRST = { "apiVersion", "kind", "metadata" } -- members of a stored text, before all others
-local IS_FIRST = { apiVersion = true, kind = true, metadata = true }
 
 local objects = setmetatable({}, { __mode = "kv" }) -- by entry: its decoded object
 
@@ -104,18 +102,15 @@ end
 local function encoded(found)
   local metadata = check.copy(found.metadata)
   metadata.resourceVersion, metadata.managedFields, metadata.selfLink = nil, nil, nil
-  local names, parts = {}, {}
-  for name in pairs(found) do
-    if not IS_FIRST[name] then names[#names + 1] = name end
-  end
-  table.sort(names)
-  for i, name in ipairs(FIRST) do table.insert(names, i, name) end
-  for i, name in ipairs(names) do
-    local text, err = encode(name == "metadata" and metadata or found[name], ENCODING)
-    if not text then return nil, err end
-    parts[i] = encode(name) .. ":" .. text
-  end
-  return "{" .. table.concat(parts, ",") .. "}"
+  local rest = check.copy(found)
+  rest.apiVersion, rest.kind, rest.metadata = nil, nil, nil
+  local api_version, why = encode(found.apiVersion)
+  local kind, wrong = encode(found.kind)
+  local inner, bad = encode(metadata, ENCODING)
+  local others, err = encode(rest, ENCODING)
+  if not (api_version and kind and inner and others) then return nil, why or wrong or bad or err end
+  return ('{"apiVersion":%s,"kind":%s,"metadata":%s%s%s'):format(api_version, kind, inner, others == "{}" and "" or ",",
+    sub(others, 2))
 end
 
 return { of = of, json = text_of, copy = copy, object = object, encode = encoded }

@@ -10,7 +10,10 @@ local SOURCE = "/dev/urandom"
 local LETTERS = "bcdfghjklmnpqrstvwxz2456789" -- of generated names: no vowels, so that there are no words
 local MAX_PREFIX, SUFFIX = 58, 5 -- characters of a generated name
 
-local source -- an open file, without a buffer: a child of a fork must not read the same bytes
+local POOL = 512 -- bytes that are read at once
+
+local source -- an open file, without a buffer
+local pool, at, owner = "", 0, nil -- bytes of the source, of which the first `at` are used; and the pid of their reader
 local fallbacks = 0
 
 --- Returns random bytes of a program without a source: a hash of the time and of a counter.
@@ -20,13 +23,21 @@ local function hashed(n)
   return core.sha1(seed .. tostring(math.random())):sub(1, n)
 end
 
---- Returns random bytes of the system.
-local function of_system(n)
+--- Reads bytes of the source. Returns nil if there is none.
+local function read(n)
   if source == nil then
     source = io.open(SOURCE, "rb") or false
     if source then source:setvbuf("no") end
   end
-  return source and source:read(n) or hashed(n)
+  return source and source:read(n) or nil
+end
+
+--- Returns random bytes of the system. A child of a fork does not use those that its parent has read.
+local function of_system(n)
+  local pid = core.pid()
+  if owner ~= pid or at + n > #pool then pool, at, owner = read(POOL) or hashed(n), 0, pid end
+  at = at + n
+  return pool:sub(at - n + 1, at)
 end
 
 --- Returns n random bytes, at most 20.

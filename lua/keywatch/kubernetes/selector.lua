@@ -84,6 +84,7 @@ end
 -- error.
 local function parse(kind, label_text, field_text)
   label_text, field_text = label_text or "", field_text or ""
+  if label_text == "" and field_text == "" then return nil end
   if math.max(#label_text, #field_text) > MAX_BYTES then return false, status_error.bad_request(TOO_LONG) end
   local of_labels, why = parse_labels(label_text)
   if of_labels == false then return false, status_error.bad_request(why) end

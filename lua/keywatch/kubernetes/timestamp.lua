@@ -13,9 +13,13 @@ local function now()
   return d.random and EPOCH_OF_VIRTUAL_TIME + math.floor(d.now()) or os.time()
 end
 
+local last, last_text -- of format: most calls are about the present second
+
 --- Returns a time as a text.
 local function format(seconds)
-  return os.date("!%Y-%m-%dT%H:%M:%SZ", math.floor(seconds))
+  seconds = math.floor(seconds)
+  if seconds ~= last then last, last_text = seconds, os.date("!%Y-%m-%dT%H:%M:%SZ", seconds) end
+  return last_text
 end
 
 --- True if a year has 366 days.
