@@ -248,6 +248,7 @@ bench: build build/node/installed build/go/peer build/go/handshakes build/bench/
 	@$(LUA54) bench/loops.lua
 	@$(LUA54) bench/openresty.lua
 	@$(LUA54) bench/http.lua
+	@$(LUA54) bench/kubernetes.lua
 	@$(LUA54) bench/hostile.lua
 	@$(LUA54) bench/tls.lua
 

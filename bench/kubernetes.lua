@@ -17,15 +17,19 @@ local measure = require "measure"
 local proc = require "spec.support.proc"
 local process = require "spec.support.process"
 
+local unpack = rawget(table, "unpack")
+
 local WATCHES, CONNECTIONS = 10000, 100
 local EVENTS = 50 -- for each watch
 local OBJECTS, PAD = 10000, 650 -- of a list, and bytes of each of them that say nothing
 local LISTS, WRITES, ROUNDS = 10, 5000, 3
 local VMS = { { "LuaJIT", "luajit", "5.1" }, { "Lua 5.4", "lua5.4", "5.4" } }
 local COLLECTION = "/apis/bench.example/v1/namespaces/default/widgets"
-local WIDGET = '{"apiVersion":"bench.example/v1","kind":"Widget","metadata":{"name":"w-#########","namespace":"default",'
-  .. '"labels":{"app":"bench","tier":"front"},"annotations":{"bench.example/note":"made by bench/kubernetes.lua"}},'
+local WIDGET = '{"apiVersion":"bench.example/v1","kind":"Widget","metadata":{"name":"w-#########",'
+  .. '"namespace":"default","labels":{"app":"bench","tier":"front"},'
+  .. '"annotations":{"bench.example/note":"made by bench/kubernetes.lua"}},'
   .. '"spec":{"size":3,"note":"a widget","pad":"%s"}}'
+local MAP = '{"metadata":{"name":"m"},"data":{"n":"#########","pad":"%s"}}'
 local PATCH = '{"metadata":{"annotations":{"bench.example/n":"#########"}}}'
 local MERGE = "application/merge-patch+json"
 
@@ -98,8 +102,8 @@ end
 
 -- {====== Watches ======
 
---- Watches one widget, and patches it. Returns the microseconds of the server for an event of a watch, and the bytes of a
--- watch.
+--- Watches one widget, and patches it. Returns the microseconds of the server for an event of a watch, and the bytes of
+-- a watch.
 local function follow(server, ...)
   create(server, 1, PAD)
   local before = memory_of(server)
@@ -183,23 +187,29 @@ end
 
 -- {====== Single objects ======
 
+local CALLS = { "create", "get", "get, resourceVersion=0", "patch", "delete", "update of a config map" }
+
 local function measure_objects()
   on_each_vm(function(server)
-    local least = {}
+    local least, pad = {}, ("x"):rep(PAD)
+    local maps = "/api/v1/namespaces/default/configmaps"
     local function take(what, us) least[what] = math.min(least[what] or math.huge, us) end
+    rest(server, 1, "--method", "POST", "--path", maps, "--body", '{"metadata":{"name":"m"}}')
     for round = 1, ROUNDS do
       local path = ("/apis/bench.example/v1/namespaces/r%d/widgets"):format(round)
       local one = path .. "/w-#########"
-      local body = WIDGET:format(("x"):rep(PAD)):gsub('"namespace":"default"', '"namespace":"r' .. round .. '"')
+      local body = WIDGET:format(pad):gsub('"namespace":"default"', '"namespace":"r' .. round .. '"')
       local keys = { "--keys", tostring(WRITES) }
-      take("create", rest(server, WRITES, "--method", "POST", "--path", path, "--body", body, table.unpack(keys)))
-      take("get", rest(server, WRITES, "--path", one, table.unpack(keys)))
-      take("get, resourceVersion=0", rest(server, WRITES, "--path", one .. "?resourceVersion=0", table.unpack(keys)))
+      take("create", rest(server, WRITES, "--method", "POST", "--path", path, "--body", body, unpack(keys)))
+      take("get", rest(server, WRITES, "--path", one, unpack(keys)))
+      take("get, resourceVersion=0", rest(server, WRITES, "--path", one .. "?resourceVersion=0", unpack(keys)))
       take("patch", rest(server, WRITES, "--method", "PATCH", "--path", one, "--type", MERGE, "--body", PATCH,
-        table.unpack(keys)))
-      take("delete", rest(server, WRITES, "--method", "DELETE", "--path", one, table.unpack(keys)))
+        unpack(keys)))
+      take("delete", rest(server, WRITES, "--method", "DELETE", "--path", one, unpack(keys)))
+      take("update of a config map", rest(server, WRITES, "--method", "PUT", "--path", maps .. "/m", "--body",
+        MAP:format(pad), "--in-flight", "1", unpack(keys)))
     end
-    for _, what in ipairs { "create", "get", "get, resourceVersion=0", "patch", "delete" } do
+    for _, what in ipairs(CALLS) do
       measure.report(("%s, %s"):format(what, server.vm), least[what], "us",
         what == "create" and "the target is 80 on LuaJIT" or nil)
     end

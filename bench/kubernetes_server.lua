@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
---- The server of bench/kubernetes.lua, in a process of its own: widgets, served beside etcd's calls, on a port that the
--- kernel chooses.
+--- The server of bench/kubernetes.lua, in a process of its own: widgets and config maps, served beside
+-- etcd's calls, on a port that the kernel chooses.
 
 local compat = require "keywatch.support.compat"
 local driver = require "keywatch.task.driver"
@@ -34,6 +34,7 @@ keywatch.run(function()
   local store = keywatch.open()
   local api = kubernetes.api { store = store, compact = false, resources = {
     { group = "bench.example", version = "v1", kind = "Widget", plural = "widgets", schema = SCHEMA },
+    kubernetes.builtin.configmaps,
   } }
   local server = assert(keywatch.serve { store = store, listen = "http://127.0.0.1:0" })
   api:mount(server)

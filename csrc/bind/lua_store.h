@@ -38,8 +38,8 @@ typedef enum kw_answer {
   KW_ANSWER_KVS,   /* false, or with `is_last` the reply; adds kvs to the list at index 2 */
   KW_ANSWER_GET,   /* the kv of `reply`, or nil */
   KW_ANSWER_TEXTS, /* the first `n_texts` kvs of `reply`, see lua_texts.h; their text is at index 2 */
-  KW_ANSWER_ROWS,  /* the keys of the rows whose names begin with `row_name` */
-  KW_ANSWER_ROW    /* the bytes of the row `row_name`, or nil */
+  KW_ANSWER_ROWS, /* the keys of the rows whose names begin with `row_name` */
+  KW_ANSWER_ROW   /* the bytes of the row `row_name`, or nil */
 } kw_answer;
 
 #define KW_NOT_STEPPED INT64_MIN /* a `stepped_at`: the next method has to do its own step */

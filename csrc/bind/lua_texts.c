@@ -44,8 +44,8 @@ typedef struct object {
   int64_t revision;
 } object;
 
-/* Finds the first objects of the reply, as long as they are plain, and until they have `max` bytes. Returns the room for
- * their texts. */
+/* Finds the first objects of the reply, as long as they are plain, and until they have `max` bytes. Returns the room
+ * for their texts. */
 static size_t find_objects(kw_lua_store *self, object *list, size_t max) {
   const kw_records *kvs = &self->reply.range.kvs;
   size_t room = 0, i = 0;
@@ -74,8 +74,7 @@ static int make_text(kw_lua_store *self, lua_text *text, kw_slice lead, size_t m
   kw_blob *blob = list == NULL ? NULL : kw_blob_new(lead.len + find_objects(self, list, max));
   if (blob == NULL) return KW_ERR_NO_MEMORY;
   if (lead.len > 0) memcpy(blob->bytes, lead.data, lead.len);
-  blob->len =
-      (uint32_t)(write_objects(list, self->n_texts, blob->bytes + lead.len) - blob->bytes);
+  blob->len = (uint32_t)(write_objects(list, self->n_texts, blob->bytes + lead.len) - blob->bytes);
   text->blob = blob;
   return KW_OK;
 }

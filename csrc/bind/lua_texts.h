@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * lua_texts: ranges of objects of Kubernetes, as one JSON text. It goes from the records of a store to the body of an
- * answer without Lua strings: LuaJIT makes strings that differ only in the middle slowly, since they have the same hash,
- * and Lua's collector would work for each list as long as the list takes.
+ * answer without Lua strings: LuaJIT makes strings that differ only in the middle slowly, since they have the same
+ * hash, and Lua's collector would work for each list as long as the list takes.
  *
  *   core.inner.texts(store, key, opts, lead, max) -> { revision, count, more, n, bytes, text, last }
  *                              reads a range like the method try_range. `text` has the served texts of its first n

@@ -54,15 +54,18 @@ case("read:close", function(w) return (assert(w.store:open_read("k", { prefix = 
 case("store:try_page", function(w) return w.store, "k", { prefix = true }, {} end)
 case("store:try_page", function(w) return w.store, "k", { prefix = true, limit = 2 }, { {}, {}, {} } end)
 case("store:try_page", function(w) return w.store, "k", { prefix = true, revision = 1 }, {} end)
-case("store:texts", of("store", "k", { prefix = true }, "", 9), of("store", "k", { prefix = true, revision = 1 }, "", 9))
+case("store:texts", of("store", "k", { prefix = true }, "", 9))
+case("store:texts", of("store", "k", { prefix = true, revision = 1 }, "", 9))
 case("store:texts", function(w)
   w.store:put("k1", '{"apiVersion":"v1","kind":"A","metadata":{"name":"' .. LONG .. '"}}')
   return w.store, "k", { prefix = true }, LONG, 5000
 end)
-case("text:tostring", function(w)
+local function text_in(w)
   w.store:put("k", '{"apiVersion":"v1","kind":"A","metadata":{"name":"' .. LONG .. '"}}')
-  return (w.store:texts("k", {}, "", 5000).text)
-end)
+  return w.store:texts("k", {}, LONG, 5000).text
+end
+case("text:tostring", text_in)
+case("text:close", text_in)
 case("store:put", function(w) return w.store, "k1", LONG, { prev_kv = true } end)
 case("store:put", of("store", "k1", "v", { lease = 99 }), of("store", "k1", "v", { no = "such" }))
 case("store:delete", function(w) return w.store, "k", { prefix = true, prev_kv = true } end, of("store", ""))
@@ -269,7 +272,7 @@ end)
 case("server:inspect", function(w) return w.server end)
 case("server:send", function(w) return w.server, w.call.server, LONG end)
 case("server:send_text", function(w)
-  return w.server, w.call.server, w.store:texts("k", { prefix = true }, LONG, 1).text
+  return w.server, w.call.server, text_in(w)
 end)
 case("server:answer", function(w) return w.server, w.call.server, 200, { "a", LONG }, 5 end, function(w)
   return w.server, open_request(w), 200, { "a", LONG }, LONG

@@ -43,8 +43,8 @@ local function parts_of(form, list)
   end
 end
 
---- Sends a part of a list, a text or one of the core, and waits while the client does not read. Raises if that takes too
--- long: the answer is cut off. `length` is that of the whole answer, if it is known.
+--- Sends a part of a list, a text or one of the core, and waits while the client does not read. Raises if that takes
+-- too long: the answer is cut off. `length` is that of the whole answer, if it is known.
 local function send_part(request, part, length)
   if not request.status then request:answer(200, HEADERS, length) end
   if not requests.pass_on(request, part, STALL) then error("the client does not read the list", 0) end
@@ -54,10 +54,10 @@ end
 --- Sends the answer to a request: a list of reads.lua. Returns true; or nil and an error, if nothing was sent yet. If
 -- a later page cannot be read, the answer is cut off, so that the client notices.
 local function send(request, form, list)
-  local next_part, unsent, comma = parts_of(form, list), form:begin(list), ""
+  local next_part, unsent = parts_of(form, list), form:begin(list)
   local part, bytes = next_part(unsent)
   while part do
-    unsent, comma = "", ","
+    unsent = ""
     if type(part) ~= "string" then
       send_part(request, part, not list.has_more and bytes + #form.finish or nil)
     elseif bytes >= SMALL then
@@ -65,7 +65,7 @@ local function send(request, form, list)
     else
       unsent = part
     end
-    part, bytes = next_part(unsent .. comma)
+    part, bytes = next_part(unsent .. ",")
   end
   local err = bytes
   if err and not request.status then return nil, err end

@@ -13,7 +13,7 @@ local MAX_PREFIX, SUFFIX = 58, 5 -- characters of a generated name
 local POOL = 512 -- bytes that are read at once
 
 local source -- an open file, without a buffer
-local pool, at, owner = "", 0, nil -- bytes of the source, of which the first `at` are used; and the pid of their reader
+local pool, n_used, owner = "", 0, nil -- bytes of the source, how many of them are used, and the pid of their reader
 local fallbacks = 0
 
 --- Returns random bytes of a program without a source: a hash of the time and of a counter.
@@ -35,9 +35,9 @@ end
 --- Returns random bytes of the system. A child of a fork does not use those that its parent has read.
 local function of_system(n)
   local pid = core.pid()
-  if owner ~= pid or at + n > #pool then pool, at, owner = read(POOL) or hashed(n), 0, pid end
-  at = at + n
-  return pool:sub(at - n + 1, at)
+  if owner ~= pid or n_used + n > #pool then pool, n_used, owner = read(POOL) or hashed(n), 0, pid end
+  n_used = n_used + n
+  return pool:sub(n_used - n + 1, n_used)
 end
 
 --- Returns n random bytes, at most 20.

@@ -215,8 +215,8 @@ function list_methods:next_page()
 end
 
 --- Returns the next objects as one text of the core (csrc/bind/lua_texts.h), with `lead` before them and commas between
--- them; their number; and the bytes of the text. Returns only nil if next_page must be called instead: at the end, with a
--- filter, or for objects whose texts were not written by this library.
+-- them; their number; and the bytes of the text. Returns only nil if next_page must be called instead: at the end, with
+-- a filter, or for objects whose texts were not written by this library.
 function list_methods:next_text(lead)
   if self.filter or not self.has_more or not is_same_history(self.reads, self) then return nil end
   slices.pass(self.slice)

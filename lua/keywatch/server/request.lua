@@ -297,6 +297,7 @@ end
 -- }======
 
 return {
-  open = open, is_quick = is_quick, serve = serve, defer = defer, resume = resume, complete = complete, pass_on = pass_on,
+  open = open, is_quick = is_quick, serve = serve, defer = defer, resume = resume, complete = complete,
+  pass_on = pass_on,
   methods = request_methods,
 }
