@@ -489,3 +489,29 @@ describe("watchers that follow the rules of a client", function()
     end, { leftovers = "cancel", limit = 1e6, seed = seed + round }))
   end
 end)
+
+describe("a watch of an API whose cache has skipped changes", function()
+  it("ends with 410, since another API would not repeat the deletions", within.world(function(world)
+    local apis, handles, clients = {}, {}, {}
+    for i = 1, 2 do
+      clients[i] = world:client()
+      apis[i], handles[i] = widgets.open(clients[i])
+    end
+    for _, name in ipairs { "n/a", "n/b" } do assert(handles[1]:create(new(name))) end
+    local watch = assert(handles[1]:watch())
+    assert.same({ "ADDED n/a", "ADDED n/b" }, read(watch, 2))
+    world:isolate(clients[1])
+    assert(handles[2]:delete "n/b")
+    assert(handles[2]:patch("n/a", { spec = { size = 2 } }))
+    assert(handles[2]:create(new "n/c"))
+    world.server:compact()
+    world.server:cut()
+    world:join(clients[1])
+    assert.same({ "nil compacted" }, read(watch, 1))
+    assert.equal(2, #assert(handles[1]:list()).items)
+    for i = 1, 2 do
+      apis[i]:close()
+      clients[i]:close()
+    end
+  end, { leftovers = "cancel" }))
+end)

@@ -6,7 +6,7 @@
 -- gap; changes of one transaction have the same revision. The ring is bounded in bytes and does not depend on
 -- compactions of the store: a resourceVersion stays valid until the ring has evicted a later change.
 --
---            the cache has content                      the cache has another history,
+--            the cache has content                      the cache has another history, or a gap,
 --                                                       or the watch was too slow
 --   WAITING -----------------------> FOLLOWING ------------------------------------------> WAITING
 --                                        CLOSED: the history or the store is closed
@@ -16,7 +16,8 @@
 --
 -- `revision` is the revision up to which all changes are in the ring, or were evicted. `floor` is the lowest revision
 -- after which no change is missing. A gap is a range of revisions which the cache has skipped (see cache/feed.lua): its
--- changes were replaced by their sum, so nobody can begin inside.
+-- changes were replaced by their sum, whose deletions have the last revision of the gap. A client that continued after
+-- a part of the sum with another server would miss the deletions, so FOLLOWING ends there.
 
 local caches = require "keywatch.cache.cache"
 local driver = require "keywatch.task.driver"
@@ -114,10 +115,21 @@ end
 
 --- Begins to follow the cache, at an earlier revision if its history is known. Returns true; or nil and an error.
 local function begin(self)
-  local status = self.cache:status()
-  local ok, err = begin_after(self, math.max(0, status.compact_revision, status.revision - LOOK_BACK))
+  local status, gaps = self.cache:status(), caches.gaps_of(self.cache)
+  local last_gap = gaps[#gaps]
+  local known = math.max(status.compact_revision, last_gap and last_gap.to or 0)
+  local ok, err = begin_after(self, math.max(known, status.revision - LOOK_BACK))
   if ok or err.code ~= "compacted" then return ok, err end
-  return begin_after(self, self.cache:status().revision) -- the earlier one is in a gap
+  return begin_after(self, self.cache:status().revision)
+end
+
+--- True if the cache has skipped changes before a revision since the history has begun.
+local function has_skipped(self, revision)
+  local gaps = caches.gaps_of(self.cache)
+  for _, gap in ipairs(gaps) do
+    if gap.to > self.floor and gap.from < revision then return true end
+  end
+  return gaps.floor > self.floor
 end
 
 --- Processes the events of the watch until it fails. Returns its error; nil if it was closed.
@@ -126,6 +138,7 @@ local function follow(self)
   while true do
     local event, err = watch:next()
     if self.watch ~= watch or not event then return err end
+    if has_skipped(self, watch.revision) then return errors.new("compacted", "the cache has skipped changes") end
     if event.type ~= "progress" and not add(self, event) then
       return errors.new("compacted", "the previous state of an object is compacted")
     end
@@ -193,22 +206,11 @@ end
 
 -- {====== Reading ======
 
---- True if changes after a revision are missing: they were evicted, or the cache has skipped them.
-local function is_missing(self, revision)
-  if not self.floor or revision < self.floor then return true end
-  local gaps = caches.gaps_of(self.cache)
-  if revision < gaps.floor then return true end
-  for _, gap in ipairs(gaps) do
-    if gap.from < revision and revision < gap.to then return true end
-  end
-  return false
-end
-
 --- Returns the sequence number of the first change after a revision, which may be still to come; or nil if such changes
 -- are missing. A change at this number or later that does not come after the revision was seen by the caller already:
 -- the ring may be older than the revision.
 function history_methods:find(revision)
-  if is_missing(self, revision) then return nil end
+  if not self.floor or revision < self.floor then return nil end
   local low, high, changes = self.first, self.last + 1, self.changes
   while low < high do
     local middle = math.floor((low + high) / 2)
