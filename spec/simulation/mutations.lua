@@ -123,6 +123,36 @@ return {
 
   -- }======
 
+  -- {====== Kubernetes' API ======
+
+  { name = "api-evicts-untold", breaks = "a watch continues after a change that the history has evicted",
+    file = "lua/keywatch/kubernetes/cursor.lua",
+    text = "return history.epoch ~= self.epoch or self.seq < history.first",
+    by = "return history.epoch ~= self.epoch" },
+  { name = "api-gap-untold", breaks = "a history continues where the cache has skipped changes",
+    file = "lua/keywatch/kubernetes/history.lua", text = "if gap.to > self.floor and gap.from < revision then",
+    by = "if gap.to < 0 then" },
+  { name = "api-begins-too-old", breaks = "a watch begins at a revision whose changes are gone",
+    file = "lua/keywatch/kubernetes/history.lua",
+    text = "if not self.floor or revision < self.floor then return nil end",
+    by = "if not self.floor then return nil end" },
+  { name = "api-ignores-old", breaks = "a selector is not applied to the state before a change",
+    file = "lua/keywatch/kubernetes/transition.lua", text = "if not is_match(filter, old) then old = nil end",
+    by = "if not new and not is_match(filter, old) then old = nil end" },
+  { name = "api-watches-late", breaks = "a watch begins one revision late",
+    file = "lua/keywatch/kubernetes/cursor.lua", text = "if change.revision > self.revision and",
+    by = "if change.revision > self.revision + 1 and" },
+  { name = "api-update-lost", breaks = "an update overwrites one that its writer has not seen",
+    file = "lua/keywatch/kubernetes/registry.lua",
+    text = [[if version ~= ("%d"):format(current.revision) then return]],
+    by = [[if version == "0" then return]] },
+  { name = "api-page-of-now", breaks = "the pages of a list are of several revisions",
+    file = "lua/keywatch/kubernetes/reads.lua",
+    text = "{ range_end = list.range_end, limit = list.page, revision = list.revision }",
+    by = "{ range_end = list.range_end, limit = list.page }" },
+
+  -- }======
+
   -- {====== Locks and elections ======
 
   { name = "fence-unlocked", breaks = "the writes of a fence do not check that the lock is held",

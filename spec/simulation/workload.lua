@@ -498,6 +498,7 @@ kinds.controller = {
 -- }======
 
 kinds.sets = require "spec.simulation.sets"
+kinds.things = require "spec.simulation.kubernetes"
 
 -- {====== Locks, elections, leases, software transactions ======
 
