@@ -169,8 +169,7 @@ static bool keep_head(kw_arena *scratch, const kw_call_info *info, head *to) {
                .remote = kw_slice_text(info->remote),
                .is_misdirected = info->is_misdirected};
   if (info->identity != NULL) to->identity = kw_blob_slice(info->identity);
-  return keep(scratch, &to->metadata) && keep(scratch, &to->remote) &&
-         keep(scratch, &to->identity);
+  return keep(scratch, &to->metadata) && keep(scratch, &to->remote) && keep(scratch, &to->identity);
 }
 
 /* Returns the value of field `n` of metadata. The first four are those of rpc/request.h. */

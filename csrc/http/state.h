@@ -91,8 +91,8 @@ struct kw_http {
   int64_t head_since;    /* first byte of the head; KW_HTTP_NEVER: none has arrived */
   int64_t last_received; /* last bytes, or resumption of the body; KW_HTTP_NEVER: see kw_receive */
   int64_t last_wrote;    /* last progress or start of the output; KW_HTTP_NEVER: see kw_receive */
-  int64_t gone_since;    /* since when the client of the exchange is gone; KW_HTTP_NEVER: it is not */
-  int64_t end_deadline;  /* of a drain, or of lingering */
+  int64_t gone_since; /* since when the client of the exchange is gone; KW_HTTP_NEVER: it is not */
+  int64_t end_deadline; /* of a drain, or of lingering */
 };
 
 static inline kw_http *kw_http_of(const kw_exchange *exchange) {

@@ -8,6 +8,7 @@
 local access = require "keywatch.kubernetes.access"
 local discovery = require "keywatch.kubernetes.discovery"
 local driver = require "keywatch.task.driver"
+local endpoints = require "keywatch.server.endpoints"
 local errors = require "keywatch.support.errors"
 local forms = require "keywatch.kubernetes.form"
 local json = require "keywatch.json"
@@ -218,10 +219,9 @@ function handler_methods:mount()
     for _, path in ipairs { "/api/{rest...}", "/apis/{rest...}" } do routes.add(tree, method, path, answer) end
   end
   for _, path in ipairs { "/api", "/apis", OPENAPI, "/version/" } do routes.add(tree, "GET", path, answer) end
-  local known = tree.paths["/version"]
+  local known = self.server.version_text
   if known then -- that of a server of etcd's clients: both kinds of clients find their fields
-    self.documents["/version"] = discovery.version(json.decode((select(2, known.GET.handler()))))
-    known.GET = { handler = answer, names = {}, is_quick = false }
+    endpoints.set_version(self.server, discovery.version(json.decode(known)))
   else
     routes.add(tree, "GET", "/version", answer)
   end

@@ -40,14 +40,17 @@ local function health(server, always)
   end
 end
 
---- Adds the endpoint /version. Without the option `cors`, with which answers to pages differ, the core answers GET and
--- HEAD alone, until there is middleware.
+--- Sets the text of the endpoint /version. Without the option `cors`, with which answers to pages differ, the core
+-- answers GET and HEAD alone, until there is middleware.
+local function set_version(server, text)
+  server.version_text = text
+  if not server.origins.has_origins then server.object:fix_answer("/version", JSON["content-type"], text) end
+end
+
 local function mount_version(server)
-  local text = ('{"etcdserver":"%s","etcdcluster":"%s"}'):format(versions.server, versions.storage)
-  local function version() return 200, text, JSON end
+  local function version() return 200, server.version_text, JSON end
   for _, method in ipairs { "GET", "HEAD" } do routes.add(server.routes, method, "/version", version, true) end
-  if server.origins.has_origins then return end
-  server.object:fix_answer("/version", JSON["content-type"], text)
+  set_version(server, ('{"etcdserver":"%s","etcdcluster":"%s"}'):format(versions.server, versions.storage))
 end
 
 --- Returns the text of the metrics. It is made once for all requests that have arrived by then: a text takes
@@ -80,4 +83,4 @@ local function mount(server)
   routes.add(server.routes, "GET", "/debug/vars", function() return 200, variables.text(server), JSON end)
 end
 
-return { mount = mount, monitoring = monitoring }
+return { mount = mount, monitoring = monitoring, set_version = set_version }

@@ -152,7 +152,8 @@ local function begin_answer(self, status, headers, length)
   call.check_interest(self)
 end
 
---- Sends the head of the answer. `length` is that of the body, if it is known. Raises "cancelled" if the method is HEAD.
+--- Sends the head of the answer. `length` is that of the body, if it is known. Raises "cancelled" if the method is
+-- HEAD.
 function request_methods:answer(status, headers, length)
   check.argument(type(status) == "number", 1, "answer", "number", status)
   check.argument(length == nil or type(length) == "number", 3, "answer", "number", length)

@@ -174,6 +174,7 @@ local function new(opts, ids, object, parts)
     metric_frames = {}, -- constant parts of metrics, by path, see metrics.lua
     metrics_text = nil, -- for requests up to the call `metrics_newest`, see endpoints.lua
     metrics_newest = 0,
+    version_text = nil, -- of the endpoint /version
     health_checks = { success = 0, failures = 0 }, -- how many there were, by result
 
     name = opts.name,
