@@ -32,6 +32,14 @@ static inline uint64_t find_special(uint64_t v) {
 static const uint8_t is_plain[256] = {
     [0x20 ... 0x21] = 1, [0x23 ... 0x5b] = 1, [0x5d ... 0x7f] = 1};
 
+/* By the byte after a backslash: what the escape means; 0: there is no such escape, or it is \u. */
+static const uint8_t meanings[256] = {['"'] = '"',  ['\\'] = '\\', ['/'] = '/',  ['b'] = '\b',
+                                      ['f'] = '\f', ['n'] = '\n',  ['r'] = '\r', ['t'] = '\t'};
+
+/* By byte: what follows the backslash in the escape of two bytes that means it; 0: there is none. */
+static const uint8_t names[256] = {['"'] = '"',  ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f',
+                                   ['\n'] = 'n', ['\r'] = 'r',  ['\t'] = 't'};
+
 /* Skips plain bytes. */
 static inline const uint8_t *skip_plain(const uint8_t *at, const uint8_t *end) {
   for (; end - at >= 8; at += 8) {
@@ -72,16 +80,16 @@ static const uint8_t *skip_text(const uint8_t *at, const uint8_t *end) {
   }
 }
 
-static int hex_digit(uint8_t c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  c |= 0x20;
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
+/* By byte: 1 more than the value of a hexadecimal digit; 0: it is none. */
+static const uint8_t digits[256] = {
+    ['0'] = 1,  ['1'] = 2,  ['2'] = 3,  ['3'] = 4,  ['4'] = 5,  ['5'] = 6,  ['6'] = 7,  ['7'] = 8,
+    ['8'] = 9,  ['9'] = 10, ['A'] = 11, ['B'] = 12, ['C'] = 13, ['D'] = 14, ['E'] = 15, ['F'] = 16,
+    ['a'] = 11, ['b'] = 12, ['c'] = 13, ['d'] = 14, ['e'] = 15, ['f'] = 16};
 
 /* Reads 4 hexadecimal digits. Returns the place after the last of them that is there. */
 static const uint8_t *read_hex(const uint8_t *at, const uint8_t *end, int32_t *code) {
   const uint8_t *stop = end - at < 4 ? end : at + 4;
-  for (*code = 0; at < stop && hex_digit(*at) >= 0; at++) *code = *code * 16 + hex_digit(*at);
+  for (*code = 0; at < stop && digits[*at] > 0; at++) *code = *code * 16 + digits[*at] - 1;
   return at;
 }
 
@@ -166,7 +174,7 @@ static kw_json_kind close(kw_json_reader *r) {
 static const uint8_t *skip_escape(kw_json_reader *r, const uint8_t *at) {
   const uint8_t *stop = at + 2;
   int32_t code;
-  if (at + 1 < r->end && at[1] != 0 && strchr("\"\\/bfnrt", at[1]) != NULL) return stop;
+  if (at + 1 < r->end && meanings[at[1]] != 0) return stop;
   if (at + 1 == r->end || at[1] != 'u') {
     fail(r, at + 1, "no such escape");
     return NULL;
@@ -187,7 +195,7 @@ static bool read_string(kw_json_reader *r, kw_json_token *token) {
   const uint8_t *from = r->at + 1, *at = from;
   token->has_escapes = false;
   for (;;) {
-    at = skip_text(at, r->end);
+    if (at == r->end || *at != '\\') at = skip_text(at, r->end);
     if (at < r->end && *at == '"') break;
     if (at == r->end || *at != '\\') {
       bool is_control = at < r->end && *at < 0x20;
@@ -335,12 +343,13 @@ kw_json_kind kw_json_next(kw_json_reader *r, kw_json_token *token) {
   }
 }
 
+#define NEAR_ESCAPE                                                                                \
+  16 /* bytes between escapes that are copied one by one: calls would take longer */
+
 /* Writes what an escape means. Returns the place after the escape. */
 static const uint8_t *unescape_one(const uint8_t *at, const uint8_t *end, uint8_t **to) {
-  static const char names[] = "bfnrt", meanings[] = "\b\f\n\r\t";
-  const char *name = strchr(names, at[1]);
   if (at[1] != 'u') {
-    *(*to)++ = name == NULL ? at[1] : (uint8_t)meanings[name - names];
+    *(*to)++ = meanings[at[1]];
     return at + 2;
   }
   int32_t code = code_of(at, end);
@@ -356,11 +365,16 @@ static const uint8_t *unescape_one(const uint8_t *at, const uint8_t *end, uint8_
 size_t kw_json_unescape(const kw_json_token *token, uint8_t *to) {
   const uint8_t *at = token->text.data, *end = at + token->text.len, *from = to;
   while (at < end) {
-    const uint8_t *escape = memchr(at, '\\', (size_t)(end - at));
-    size_t n = (size_t)((escape == NULL ? end : escape) - at);
-    memcpy(to, at, n);
-    to += n;
-    at = escape == NULL ? end : unescape_one(escape, end, &to);
+    const uint8_t *near = end - at > NEAR_ESCAPE ? at + NEAR_ESCAPE : end;
+    while (at < near && *at != '\\') *to++ = *at++;
+    if (at == near && at < end) {
+      const uint8_t *escape = memchr(at, '\\', (size_t)(end - at));
+      size_t n = (size_t)((escape == NULL ? end : escape) - at);
+      memcpy(to, at, n);
+      to += n;
+      at += n;
+    }
+    if (at < end) at = unescape_one(at, end, &to);
   }
   return (size_t)(to - from);
 }
@@ -470,12 +484,10 @@ bool kw_json_end(kw_json_writer *w, bool is_object) {
 }
 
 static bool put_escape(kw_json_writer *w, uint8_t c) {
-  static const char hex[] = "0123456789abcdef", names[] = "bfnrt", meanings[] = "\b\f\n\r\t";
-  const char *meaning = c == 0 ? NULL : strchr(meanings, c);
+  static const char hex[] = "0123456789abcdef";
   char code[] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
-  if (c == '"' || c == '\\') code[1] = (char)c;
-  if (meaning != NULL) code[1] = names[meaning - meanings];
-  return put(w, code, code[1] == 'u' ? sizeof code : 2);
+  if (names[c] != 0) code[1] = (char)names[c];
+  return put(w, code, names[c] == 0 ? sizeof code : 2);
 }
 
 /* Writes the rest of a string, in which the byte at `stop` cannot stand for itself. */
