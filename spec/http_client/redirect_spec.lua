@@ -85,6 +85,7 @@ describe("redirects", function()
       ["../../g"] = "/g", ["../../../g"] = "/g", ["/./g"] = "/g", ["/../g"] = "/g", ["g."] = "/b/c/g.",
       ["..g"] = "/b/c/..g", ["./../g"] = "/b/g", ["./g/."] = "/b/c/g/", ["g/../h"] = "/b/c/h",
       ["g?y/../x"] = "/b/c/g?y/../x",
+      ["/\195\169 g?\"<\9>"] = "/%C3%A9%20g?%22%3C%09%3E", -- not valid, and frequent
     } do
       local found = assert(locations.parse(locations.resolve(base, reference)))
       assert.same({ "http://a:80", expected }, { found.key, found.path }, reference)

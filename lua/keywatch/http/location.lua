@@ -64,8 +64,12 @@ local function parse(text)
   }
 end
 
---- Returns the absolute URL of a reference, such as `../x`, in an answer from a location.
+local function encoded(c) return ("%%%02X"):format(c:byte()) end
+
+--- Returns the absolute URL of a reference, such as `../x`, in an answer from a location. Characters that the server
+-- should have encoded are encoded.
 local function resolve(location, reference)
+  reference = reference:gsub('[^\33-\126]', encoded):gsub('["<>]', encoded)
   if reference:find("^%a[%w+.-]*:") then return reference end
   if reference:sub(1, 2) == "//" then return location.scheme .. ":" .. reference end
   local path, query = location.path:match("^([^?]*)(.*)$")
