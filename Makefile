@@ -94,7 +94,8 @@ build/node/installed: $(wildcard spec/support/node/package*.json) | deps-peers
 build/kubectl: | deps-peers
 	@echo "unpacking $@"
 	@rm -rf build/kubernetes-client && mkdir -p build/kubernetes-client && cd build/kubernetes-client && \
-	  apt-get download kubernetes-client >log 2>&1 && dpkg -x kubernetes-client_*.deb . || { cat log; exit 1; }
+	  { apt-get download kubernetes-client || { apt-get update && apt-get download kubernetes-client; }; } >log 2>&1 && \
+	  dpkg -x kubernetes-client_*.deb . || { cat log; exit 1; }
 	@cp build/kubernetes-client/usr/bin/kubectl $@
 
 # A program with etcd's client for Go, from Debian's sources of it. Compiled packages are kept in build/go/cache.
