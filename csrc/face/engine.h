@@ -45,7 +45,7 @@
 #include <sys/uio.h>
 
 #define KW_ENGINE_KEY "keywatch.engine"
-#define KW_ENGINE_VERSION 10
+#define KW_ENGINE_VERSION 11
 #define KW_SERVER_NAME "keywatch.core.server" /* metatable of server objects, in the registry */
 #define KW_CLIENT_NAME "keywatch.core.client" /* metatable of client objects, in the registry */
 #define KW_BELL_NAME "keywatch.uv.bell"       /* metatable of userdata that hold a kw_bell */
