@@ -17,6 +17,19 @@ static kw_slice copy(uint8_t **to, kw_slice bytes) {
   return copied;
 }
 
+/* Returns the place of the answer of a path; or the end of the list, which is NULL. */
+static kw_fixed_answer **find(kw_server *server, kw_slice path) {
+  kw_fixed_answer **at = &server->fixed_answers;
+  while (*at != NULL && !kw_slice_equal((*at)->path, path)) at = &(*at)->next;
+  return at;
+}
+
+static void remove_at(kw_fixed_answer **at) {
+  kw_fixed_answer *fixed = *at;
+  *at = fixed->next;
+  kw_free(fixed);
+}
+
 bool kw_fixed_answer_add(kw_server *server, kw_slice path, kw_slice type, kw_slice body) {
   kw_fixed_answer *fixed = kw_alloc(sizeof *fixed + path.len + type.len + body.len);
   if (fixed == NULL) return false;
@@ -24,29 +37,21 @@ bool kw_fixed_answer_add(kw_server *server, kw_slice path, kw_slice type, kw_sli
   fixed->path = copy(&to, path);
   fixed->type = copy(&to, type);
   fixed->body = copy(&to, body);
+  kw_fixed_answer **at = find(server, path);
+  if (*at != NULL) remove_at(at);
   fixed->next = server->fixed_answers;
   server->fixed_answers = fixed;
   return true;
 }
 
 void kw_fixed_answer_free(kw_server *server) {
-  while (server->fixed_answers != NULL) {
-    kw_fixed_answer *fixed = server->fixed_answers;
-    server->fixed_answers = fixed->next;
-    kw_free(fixed);
-  }
+  while (server->fixed_answers != NULL) remove_at(&server->fixed_answers);
 }
 
-static const kw_fixed_answer *find(const kw_server *server, const kw_http_request *request) {
-  const kw_fixed_answer *fixed = server->fixed_answers;
-  while (fixed != NULL && !kw_slice_equal(fixed->path, request->path)) fixed = fixed->next;
-  return fixed;
-}
-
-bool kw_fixed_answer_send(const kw_server *server, const kw_http_request *request,
+bool kw_fixed_answer_send(kw_server *server, const kw_http_request *request,
                           kw_exchange *exchange) {
   bool is_read = kw_slice_is(request->method, "GET") || kw_slice_is(request->method, "HEAD");
-  const kw_fixed_answer *fixed = is_read ? find(server, request) : NULL;
+  const kw_fixed_answer *fixed = is_read ? *find(server, request->path) : NULL;
   if (fixed == NULL || server->is_intercepting) return false;
   kw_http_field type = {kw_slice_text("content-type"), fixed->type};
   kw_http_answer answer = {

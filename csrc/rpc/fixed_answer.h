@@ -8,12 +8,11 @@
 #include "rpc/service.h"
 
 /* Adds the answer to GET and HEAD of a path without a query: status 200, a body and its content type. They are copied.
- * Returns false if memory is short. */
+ * Replaces the answer of the same path. Returns false if memory is short. */
 bool kw_fixed_answer_add(kw_server *server, kw_slice path, kw_slice type, kw_slice body);
 
 /* Answers a request. Returns false if it has no fixed answer, or if Lua intercepts calls: then Lua answers. */
-bool kw_fixed_answer_send(const kw_server *server, const kw_http_request *request,
-                          kw_exchange *exchange);
+bool kw_fixed_answer_send(kw_server *server, const kw_http_request *request, kw_exchange *exchange);
 
 /* Frees all answers of a server. */
 void kw_fixed_answer_free(kw_server *server);

@@ -100,6 +100,15 @@ describe("a server's HTTP exchange over HTTP/2", function()
     assert.same({ "", "" }, { calls[1].body, calls[2].body })
   end)
 
+  it("needs no call if its path has a fixed answer, and gets the last one", function()
+    for _, path in ipairs { "/b", "/a", "/b" } do host.server:fix_answer(path, "a/b", path .. "1") end
+    host.server:fix_answer("/a", "a/b", "/a2")
+    say(request(1, "/a", nil, { ends = true }), request(3, "/b", nil, { ends = true }))
+    assert.same({ "/a2", "/b1" }, { body_of(1), body_of(3) })
+    assert.is_true(stream(1).is_ended and stream(3).is_ended)
+    assert.same({}, calls)
+  end)
+
   it("does not depend on how its bytes are split", function()
     local bytes = h2.hello() .. request(1, "/1", nil, { ends = true })
       .. h2.request(3, "/3", lines_of { [":method"] = "POST" }, { pad = 3, priority = true })
