@@ -8,7 +8,7 @@
 -- too.
 --
 -- Entries are immutable, and shared by all readers, and so are their decoded objects. A decoded object is kept only as
--- long as somebody else has it: tables take many times the memory of their text.
+-- long as a reader has it: tables take many times the memory of their text.
 
 local check = require "keywatch.support.check"
 local errors = require "keywatch.support.errors"

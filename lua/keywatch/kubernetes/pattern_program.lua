@@ -2,9 +2,9 @@
 --- pattern_program: a nondeterministic automaton over the bytes of UTF-8, made from the tree of a pattern. Its states
 -- are tables with one of these fields:
 --
---   set, next     reads one byte of a set, whose bytes are keys, and goes on
---   branches      goes on in all states of a list, without reading
---   assert, next  goes on if an assertion holds, without reading
+--   set, next     reads one byte of a set, whose bytes are keys, and continues
+--   branches      continues in all states of a list, without reading
+--   assert, next  continues if an assertion holds, without reading
 --   is_match      the pattern matches
 --
 -- Each state has its number `id`.
@@ -104,7 +104,7 @@ local function prepare(program, node)
   for _, range in ipairs(node.ranges) do each_sequence(range[1], range[2], add_sequence) end
 end
 
---- Returns the state that reads a byte of a set, and goes on in `next_state`. `known` has such states, by set, of one
+--- Returns the state that reads a byte of a set, and continues in `next_state`. `known` has such states, by set, of one
 -- node.
 local function byte_state(program, set, next_state, known)
   local states = known[next_state] or {}
@@ -133,7 +133,7 @@ end
 
 local make
 
--- By the op of a node: functions that return the state in which the node begins; it goes on in `next`.
+-- By the op of a node: functions that return the state in which the node begins; it continues in `next`.
 local makers = {}
 
 function makers.set(program, node, next_state) return set_state(program, node, next_state) end

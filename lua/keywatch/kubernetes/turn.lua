@@ -12,7 +12,7 @@ local function begin(self)
   return self
 end
 
---- Goes on counting. Other tasks run now if the work has taken a while.
+--- Continues counting. Other tasks run now if the work has taken a while.
 local function pass(self)
   self.left = VALUES
   self.slice = self.slice or slice.new(math.huge)
