@@ -136,6 +136,7 @@ build = {
     ["keywatch.http.exchange"] = "lua/keywatch/http/exchange.lua",
     ["keywatch.http.location"] = "lua/keywatch/http/location.lua",
     ["keywatch.http.pool"] = "lua/keywatch/http/pool.lua",
+    ["keywatch.http.queue"] = "lua/keywatch/http/queue.lua",
     ["keywatch.json"] = "lua/keywatch/json.lua",
     ["keywatch.kubernetes"] = "lua/keywatch/kubernetes/init.lua",
     ["keywatch.kubernetes.access"] = "lua/keywatch/kubernetes/access.lua",

@@ -189,10 +189,10 @@ describe("the HTTP client in nginx workers #once #peer", function()
         for j = 1, 4 do ngx.thread.kill(threads[j]) end
       end
       local deadline = ngx.now() + 30
-      while (client.pool.waiting[1] or client.pool.dialing[1] or client.pool.count > 2) and ngx.now() < deadline do
-        ngx.sleep(0.01)
-      end
-      assert(not client.pool.waiting[1] and not client.pool.dialing[1])
+      local pool = client.pool
+      local lines = pool.waiting.lines
+      while (next(lines) or pool.dialing[1] or pool.count > 2) and ngx.now() < deadline do ngx.sleep(0.01) end
+      assert(not next(lines) and not pool.dialing[1])
       return client:request(url .. "/health").status == 200
     ]]))
     local late = web.connect(stage.port)

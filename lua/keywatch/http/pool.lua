@@ -10,6 +10,7 @@ local connections = require "keywatch.http.connection"
 local core = require "keywatch.core"
 local driver = require "keywatch.task.driver"
 local errors = require "keywatch.support.errors"
+local queues = require "keywatch.http.queue"
 local sooner = require("keywatch.task.timers").sooner
 
 local FRESH = 0.001 -- seconds since the last poll, after which an idle connection is polled before it is used
@@ -28,7 +29,7 @@ local function new(opts)
     count = 0,        -- of all connections
     open = {},        -- as keys: connections
     dialing = {},     -- waiters whose connections are being opened
-    waiting = {},     -- waiters without a connection, in order
+    waiting = queues.new(), -- waiters without a connection
     polled_at = 0,
     is_attached = false,
     is_drained = false, -- no connection stays idle
@@ -155,20 +156,22 @@ local function begin(self, waiter, now)
   table.insert(self.dialing, waiter)
 end
 
---- Gives connections to waiters, or begins to open connections for them, as far as possible.
-local function serve_waiting(self)
-  local waiting, i = self.waiting, 1
-  while waiting[i] do
-    local waiter = waiting[i]
-    local connection = take_idle(self, waiter.endpoint.key)
-    if connection then
-      waiter.connection = connection
-      waiter.event:set()
-    elseif has_room(self, waiter.endpoint.key) then
-      begin(self, waiter, driver.get().now())
-    end
-    if connection or waiter.attempt then remove(waiting, waiter) else i = i + 1 end
+--- Gives a connection to a waiter, or begins to open one for it. Returns false if neither is possible.
+local function serve(self, waiter)
+  local key = waiter.endpoint.key
+  waiter.connection = take_idle(self, key)
+  if waiter.connection then
+    waiter.event:set()
+  elseif has_room(self, key) then
+    begin(self, waiter, driver.get().now())
+  else
+    return false
   end
+  return true
+end
+
+local function serve_waiting(self)
+  self.waiting:serve(serve, self)
 end
 
 --- Returns why a new connection takes no requests.
@@ -215,7 +218,7 @@ end
 --- Removes a waiter, and releases its connection, if it has one.
 local function undo(waiter)
   local self = waiter.pool
-  remove(self.waiting, waiter)
+  self.waiting:remove(waiter)
   if remove(self.dialing, waiter) then
     waiter.attempt:stop()
     subtract(self, waiter.endpoint.key)
@@ -265,7 +268,7 @@ function pool_methods:acquire(endpoint, deadline)
     trouble = nil,    -- why there is no connection
     attempt = nil,    -- see attempt.lua; nil: the waiter waits for its turn
   }
-  table.insert(self.waiting, waiter)
+  self.waiting:add(waiter)
   serve_waiting(self)
   update(self)
   local ok, raised = driver.protect(undo, waiter, await, waiter, deadline)
@@ -330,10 +333,10 @@ function pool_methods:check_process()
   local pid = core.pid()
   if pid == self.pid then return end
   local open = self.open
-  for _, list in ipairs { self.dialing, self.waiting } do
+  for _, list in ipairs { self.dialing, self.waiting:clear() } do
     for _, waiter in ipairs(list) do waiter.trouble = "the process has forked" end
   end
-  self.pid, self.open, self.hosts, self.count, self.dialing, self.waiting = pid, {}, {}, 0, {}, {}
+  self.pid, self.open, self.hosts, self.count, self.dialing = pid, {}, {}, 0, {}
   driver.get().look() -- ends the connections
   for connection in pairs(open) do
     connection.is_retired = true
@@ -371,8 +374,8 @@ function pool_methods:close()
     subtract(self, waiter.endpoint.key)
     waiter.event:set()
   end
-  for _, waiter in ipairs(self.waiting) do waiter.event:set() end
-  self.dialing, self.waiting = {}, {}
+  for _, waiter in ipairs(self.waiting:clear()) do waiter.event:set() end
+  self.dialing = {}
   update(self)
   driver.get().look() -- ends the connections, since the loop may never turn again
 end
