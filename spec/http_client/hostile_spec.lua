@@ -203,6 +203,28 @@ describe("the HTTP client and a server that", function()
     end)
   end)
 
+  it("sends too much while it is sent a body does not get the end of that body", function()
+    with(function(peer)
+      peer.is_deaf = true
+      peer:say(HEAD .. "\r\n")
+      peer.refill = function() return ("y"):rep(64 * KIB) end
+    end, function(client, url)
+      local acquire, n_ended = client.pool.acquire, 0
+      function client.pool.acquire(...)
+        local connection = acquire(...)
+        local object = connection.core
+        connection.core = setmetatable({}, { __index = function(_, name)
+          if name == "finish" then n_ended = n_ended + 1 end
+          return function(_, ...) return object[name](object, ...) end
+        end })
+        return connection
+      end
+      local _, err = client:request(url, { body = function() return ("x"):rep(64 * KIB) end, max_body = MIB })
+      assert.equal("answer_too_large", err.code)
+      assert.equal(0, n_ended)
+    end)
+  end)
+
   it("sends much while it is sent much", function()
     with(function(peer)
       peer:say(HEAD .. "content-length: " .. 8 * MIB .. "\r\n\r\n")

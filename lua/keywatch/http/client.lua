@@ -200,7 +200,7 @@ local function send_body(exchange, body, max_body)
   elseif body then
     for part in body do
       if type(part) ~= "string" then check.misuse("request: the body's function must return strings") end
-      if exchange.is_over or not exchange:write(part) then break end
+      if exchange.is_over or not exchange:write(part) then return end -- and a short body must not look complete
     end
   end
   exchange:finish()
