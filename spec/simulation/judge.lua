@@ -29,7 +29,8 @@ local WORLDLY = { unavailable = true, deadline_exceeded = true, too_many_request
   cancelled = true, timeout = true, resource_exhausted = true }
 local STATIC = { empty_key = true, key_not_found = true, value_provided = true, lease_provided = true,
   too_many_ops = true, duplicate_key = true, request_too_large = true, lease_not_found = true, lease_exists = true,
-  lease_ttl_too_large = true, out_of_memory = true, compacted = true, future_revision = true }
+  lease_ttl_too_large = true, out_of_memory = true, compacted = true, future_revision = true,
+  invalid_argument = true } -- as a request that cannot be decoded, because memory is short, is answered
 
 -- {====== Operations ======
 
